@@ -23,6 +23,8 @@ pub(crate) enum E2e {
     Down(Down),
     /// Starts the rig, walks through what users meet, and ends it.
     Run(Up),
+    /// Starts the rig with an older release, upgrades it with both at work at once, goes back, upgrades it again, and ends it.
+    Upgrade(Upgrade),
     /// From an empty account to running pods with the commands of a page of the documentation, and back.
     FirstPod(FirstPod),
 }
@@ -103,6 +105,23 @@ pub(crate) struct FirstPod {
     rig: Option<PathBuf>,
 }
 
+/// From which release.
+#[derive(Args)]
+pub(crate) struct Upgrade {
+    /// A checkout of the older release
+    #[arg(long)]
+    from: PathBuf,
+    /// A folder that `sam build` has filled with it, instead of building
+    #[arg(long)]
+    from_built: Option<PathBuf>,
+    /// A folder that `sam build` has filled with this release, instead of building
+    #[arg(long)]
+    built: Option<PathBuf>,
+    /// The rig's own binary, instead of building it
+    #[arg(long)]
+    rig: Option<PathBuf>,
+}
+
 #[derive(Args)]
 pub(crate) struct Down {
     /// The folder that `up` was given
@@ -115,6 +134,7 @@ pub(crate) fn run(what: &E2e) -> Result<()> {
         E2e::Up(options) => up(options),
         E2e::Down(options) => down(&folder(options.folder.as_deref())?),
         E2e::Run(options) => walk(options),
+        E2e::Upgrade(options) => upgrade(options),
         E2e::FirstPod(options) => first_pod(options),
     }
 }
@@ -146,6 +166,33 @@ fn walk(options: &Up) -> Result<()> {
     wait(&mut process, &folder, &log)?;
     let mut walk = Command::new(rig.get_program());
     walk.arg("walk").arg("--folder").arg(&folder).stdin(Stdio::null());
+    let walked = shell::run(walk);
+    down(&folder)?;
+    walked
+}
+
+/// A rig with the older release and what it has for a cluster, the upgrade, and the end of the rig.
+fn upgrade(options: &Upgrade) -> Result<()> {
+    let root = workspace::root();
+    let folder = folder(None)?.with_file_name("e2e-upgrade");
+    let sam = environment::set_up(&root)?.sam;
+    let build = |of: &Path, given: &Option<PathBuf>, name: &str| match given {
+        Some(built) => Ok(built.clone()),
+        None => {
+            let built = environment::cache()?.join(name);
+            deploy::build(of, &sam, &built).map(|()| built)
+        }
+    };
+    let from_root = options.from.canonicalize().with_context(|| format!("{} is no checkout", options.from.display()))?;
+    let (from, to) = (build(&from_root, &options.from_built, "sam-build-from")?, build(&root, &options.built, "sam-build")?);
+    let up = Up { built: Some(from.clone()), rig: options.rig.clone(), ..Up::default() };
+    let rig = command_of(&root, &from_root, &up, &folder)?;
+    let log = folder.with_extension("log");
+    let mut process = detached(&rig, &folder, &log)?;
+    wait(&mut process, &folder, &log)?;
+    let mut walk = Command::new(rig.get_program());
+    walk.arg("upgrade").args([Path::new("--folder"), &folder, Path::new("--sam"), &sam]);
+    walk.args([Path::new("--from"), &from, Path::new("--to"), &to]).stdin(Stdio::null());
     let walked = shell::run(walk);
     down(&folder)?;
     walked
@@ -192,6 +239,11 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 
 /// The rig's command line, with everything built that it needs.
 fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
+    command_of(root, root, options, folder)
+}
+
+/// The same, where the cluster is prepared with the manifests of another checkout.
+fn command_of(root: &Path, manifests: &Path, options: &Up, folder: &Path) -> Result<Command> {
     let tools = environment::set_up(root)?;
     let built = match &options.built {
         Some(built) => Some(built.clone()),
@@ -208,7 +260,7 @@ fn command(root: &Path, options: &Up, folder: &Path) -> Result<Command> {
         Doorbell::Watcher => Some(built_binary(root, options.watcher.as_deref(), "whittle-watcher")?),
     };
     let mut rig = Command::new(binary);
-    rig.arg("serve").arg("--root").arg(root).arg("--folder").arg(folder).envs(tools.variables()).stdin(Stdio::null());
+    rig.arg("serve").arg("--root").arg(manifests).arg("--folder").arg(folder).envs(tools.variables()).stdin(Stdio::null());
     let given = [
         ("--built", &built),
         ("--kubeconfig", &options.kubeconfig),

@@ -15,27 +15,45 @@ pub(crate) const STACK: &str = "whittle";
 pub(crate) const SECRET_NAME: &str = "/whittle/relay-secret";
 pub(crate) const SECRET: &str = "rig-secret";
 
-/// `sam deploy` of what was built. `endpoint` is the emulator's, `aws` that of the simulated AWS.
-pub(crate) fn stack(options: &Options, built: &Path, endpoint: &str, aws: &str) -> Result<()> {
+/// What a deployment needs to know.
+#[derive(Clone, Debug)]
+pub(crate) struct Deployment {
+    /// The Python environment with the SAM command line.
+    pub sam: PathBuf,
+    /// Where it runs.
+    pub folder: PathBuf,
+    pub cluster: String,
+    /// Whether a watcher rings, not the webhook.
+    pub is_watched: bool,
+    /// More parameters of the stack.
+    pub parameters: Vec<String>,
+    /// Address of the emulator.
+    pub endpoint: String,
+    /// Address of the simulated AWS.
+    pub aws: String,
+}
+
+/// `sam deploy` of what was built; nothing happens if that is deployed already.
+pub(crate) fn stack(options: &Deployment, built: &Path) -> Result<()> {
     let mut overrides = vec![
         format!("Clusters={}", options.cluster),
         "Architecture=x86_64".to_owned(),
-        format!("TestEndpoint={aws}"),
+        format!("TestEndpoint={}", options.aws),
         format!("RelaySecret={SECRET_NAME}"),
     ];
-    if options.watcher.is_some() {
+    if options.is_watched {
         overrides.push("RelayAuth=AWS_IAM".to_owned());
     }
     overrides.extend(options.parameters.iter().cloned());
     let mut deploy = Command::new(options.sam.join("bin/sam"));
     deploy
         .args(["deploy", "--stack-name", STACK, "--resolve-s3", "--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset"])
-        .args(["--no-progressbar", "--template-file"])
+        .args(["--no-progressbar", "--no-fail-on-empty-changeset", "--template-file"])
         .arg(built.join("template.yaml"))
         .arg("--parameter-overrides")
         .args(overrides)
         .current_dir(&options.folder)
-        .env("AWS_ENDPOINT_URL", endpoint)
+        .env("AWS_ENDPOINT_URL", &options.endpoint)
         .env("AWS_DEFAULT_REGION", Ministack::REGION)
         .env("AWS_ACCESS_KEY_ID", ACCOUNT)
         .env("AWS_SECRET_ACCESS_KEY", "testing")

@@ -32,6 +32,7 @@ use std::process::ExitCode;
 enum Command {
     Serve(Box<options::Options>),
     Walk(walk::Walk),
+    Upgrade(walk::upgrade::Upgrade),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Serve(options) => supervisor::run(&options),
         Command::Walk(walk) => walk::run(&walk),
+        Command::Upgrade(upgrade) => walk::upgrade::run(&upgrade),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

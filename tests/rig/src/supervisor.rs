@@ -3,7 +3,7 @@
 use crate::access::{self, Gate};
 use crate::account::AccessEntries;
 use crate::catalog::Sizes;
-use crate::deploy::{self, SECRET, SECRET_NAME, STACK};
+use crate::deploy::{self, Deployment, SECRET, SECRET_NAME, STACK};
 use crate::empty::{self, Way};
 use crate::emulator::Emulator;
 use crate::events::Bus;
@@ -153,8 +153,16 @@ impl Rig<'_> {
     async fn install(&self, entries: &AccessEntries) -> Result<Option<Watcher>> {
         let (options, emulator) = (self.options, &self.emulator);
         let built = options.built.clone().context("nothing is built that could be deployed")?;
-        let (owned, url, at) = (options.clone(), emulator.endpoint().to_owned(), self.aws.clone());
-        tokio::task::spawn_blocking(move || deploy::stack(&owned, &built, &url, &at)).await??;
+        let deployment = Deployment {
+            sam: options.sam.clone(),
+            folder: options.folder.clone(),
+            cluster: options.cluster.clone(),
+            is_watched: options.watcher.is_some(),
+            parameters: options.parameters.clone(),
+            endpoint: emulator.endpoint().to_owned(),
+            aws: self.aws.clone(),
+        };
+        tokio::task::spawn_blocking(move || deploy::stack(&deployment, &built)).await??;
         if options.check_access {
             let stack = emulator.resources(STACK).await?;
             for (role, groups) in groups::of_roles(&options.root)? {

@@ -4,6 +4,7 @@
 mod outside;
 mod processes;
 mod rights;
+pub(crate) mod upgrade;
 
 use anyhow::{Result, ensure};
 use clap::Parser;

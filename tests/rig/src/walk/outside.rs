@@ -1,6 +1,6 @@
 //! The rig as somebody outside sees and changes it.
 
-use crate::deploy::STACK;
+use crate::deploy::{Deployment, STACK};
 use crate::emulator::Emulator;
 use crate::roles;
 use crate::supervisor::client_of;
@@ -75,6 +75,20 @@ impl Outside {
 
     pub(crate) fn emulator(&self) -> Emulator {
         Emulator::new(self.state["ministack"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// What a new deployment into this rig needs to know.
+    pub(crate) fn deployment(&self, sam: &Path) -> Deployment {
+        let text = |field: &str| self.state[field].as_str().unwrap_or_default().to_owned();
+        Deployment {
+            sam: sam.to_owned(),
+            folder: self.folder.clone(),
+            cluster: text("cluster"),
+            is_watched: false,
+            parameters: Vec::new(),
+            endpoint: text("ministack"),
+            aws: text("fakeAws"),
+        }
     }
 
     /// The rig's folder.
