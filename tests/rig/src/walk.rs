@@ -9,7 +9,7 @@ pub(crate) mod upgrade;
 use anyhow::{Result, ensure};
 use clap::Parser;
 use outside::Outside;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,8 +87,7 @@ async fn a_spot_interruption_is_met_with_a_replacement(rig: &Outside) -> Result<
 /// No pods: no node, no claim, no machine.
 async fn a_node_that_nobody_needs_goes(rig: &Outside) -> Result<()> {
     rig.scale("web", 0, &json!({})).await?;
-    let gone = async |rig: &Outside| Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty());
-    let took = rig.until("nothing is left", GONE_MAX, gone).await?;
+    let took = rig.until("nothing is left", GONE_MAX, Outside::is_bare).await?;
     rig.say("a node that nobody needs goes", took);
     Ok(())
 }
@@ -104,9 +103,7 @@ async fn nodes_without_pods_are_kept_as_long_as_they_are_asked_for(rig: &Outside
     for path in ["nodepools/kept", "nodeclaims/alone"] {
         rig.delete(&format!("/apis/karpenter.sh/v1/{path}")).await?;
     }
-    let took = rig.until("nothing is left", GONE_MAX, async |rig| {
-        Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty())
-    });
+    let took = rig.until("nothing is left", GONE_MAX, Outside::is_bare);
     rig.say("and give them back", took.await?);
     Ok(())
 }
@@ -145,12 +142,16 @@ async fn a_right_that_is_taken_away_is_missed(rig: &Outside) -> Result<()> {
 
 const APART: usize = 4;
 
+/// The affinity of pods `apart`, no two of which go onto one node.
+fn apart() -> Value {
+    json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "apart"}}}]}})
+}
+
 /// The process of `launch` dies once EC2 has started machines: each machine still gets a claim, and no pod gets two.
 async fn a_launch_that_is_killed_buys_nothing_twice(rig: &Outside) -> Result<()> {
     let known: BTreeSet<String> = rig.machines().await?;
-    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "apart"}}}]}});
-    rig.scale("apart", APART, &apart).await?;
+    rig.scale("apart", APART, &apart()).await?;
     rig.until("EC2 has started a machine", BOUND_MAX, async |rig| Ok(rig.machines().await?.difference(&known).count() > 0)).await?;
     let killed = processes::kill(rig.ministack_process(), "Launch")?;
     ensure!(killed > 0, "no process of launch runs");
@@ -161,9 +162,7 @@ async fn a_launch_that_is_killed_buys_nothing_twice(rig: &Outside) -> Result<()>
     ensure!(bought == APART, "{bought} machines were started for {APART} pods");
     rig.say("a launch that is killed buys nothing twice", took);
     rig.scale("apart", 0, &json!({})).await?;
-    let took = rig.until("nothing is left", GONE_MAX, async |rig| {
-        Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty())
-    });
+    let took = rig.until("nothing is left", GONE_MAX, Outside::is_bare);
     rig.say("and everything goes again", took.await?);
     Ok(())
 }

@@ -221,6 +221,11 @@ impl Outside {
         Ok(wanted.filter_map(|machine| machine["id"].as_str().map(str::to_owned)).collect())
     }
 
+    /// Whether there is no machine, no Node and no NodeClaim.
+    pub(crate) async fn is_bare(&self) -> Result<bool> {
+        Ok(self.running().await?.is_empty() && self.nodes().await?.is_empty() && self.claims().await?.is_empty())
+    }
+
     /// Changes the simulated AWS.
     pub(crate) async fn control(&self, change: &Value) -> Result<()> {
         self.ask(Method::POST, "", &change.to_string()).await.map(drop)

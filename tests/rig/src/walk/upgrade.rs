@@ -1,11 +1,10 @@
 //! A release that takes the place of another one, on a rig that is up with the older: functions of both on one table, and back again.
 
 use super::outside::Outside;
-use super::{APART, BOUND_MAX, GONE_MAX, POOL, REPEATED_MAX};
+use super::{APART, BOUND_MAX, GONE_MAX, POOL, REPEATED_MAX, apart};
 use crate::deploy;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -67,9 +66,7 @@ impl Release<'_> {
         self.pods(APART * 3 + 1).await?;
         self.books_are_right().await?;
         self.ask_for(0).await?;
-        let took = rig.until("nothing is left", GONE_MAX, async |rig| {
-            Ok(rig.running().await?.is_empty() && rig.nodes().await?.is_empty() && rig.claims().await?.is_empty())
-        });
+        let took = rig.until("nothing is left", GONE_MAX, Outside::is_bare);
         rig.say("everything goes again", took.await?);
         Ok(())
     }
@@ -136,10 +133,4 @@ impl Release<'_> {
         self.rig.say("no pod moved, no machine ended", begun.elapsed());
         Ok(())
     }
-}
-
-/// No two pods on one node.
-fn apart() -> Value {
-    json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "apart"}}}]}})
 }
