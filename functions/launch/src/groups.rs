@@ -27,6 +27,9 @@ impl<P: Rights> Run<'_, P> {
                 self.report.hand_over();
                 break;
             }
+            // Before the tokens: what lies between a token and its call makes calls come faster than they were permitted.
+            let next = waiting.make_contiguous();
+            self.ensure_shared_templates(&next[..next.len().min(BUCKET_SIZE as usize)]).await;
             let permitted = self.take_tokens(waiting.len()).await?;
             if permitted == 0 {
                 waiting.iter().for_each(|_| self.report.count("no_token"));
@@ -52,7 +55,6 @@ impl<P: Rights> Run<'_, P> {
     /// Begins groups beside each other, each as a part of this run. All of them end, whatever becomes of the others: what EC2 has started
     /// is assigned.
     async fn begin_all(&mut self, groups: Vec<Group>) -> Result<(), HandleError> {
-        self.ensure_shared_templates(&groups).await;
         let parts = groups.into_iter().map(|group| {
             let mut part = Run {
                 ports: self.ports,
