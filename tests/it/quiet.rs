@@ -260,19 +260,25 @@ async fn a_quiet_cluster_of_a_thousand_nodes_costs_little() {
     }
     let (lists, bytes) = (functions.whole_lists(), wire.bytes());
     println!("whole lists by function: {lists:?}; {bytes} bytes in the first minutes");
-    let (mut before, mut largest) = (bytes, 0);
-    for minute in SETTLED..SETTLED + minutes {
-        stage.beat(minute).await;
-        functions.tick(minute).await;
-        println!("minute {minute}: {} bytes", wire.bytes() - before);
-        largest = largest.max(wire.bytes() - before);
-        before = wire.bytes();
-    }
-    // A server that is late once, on a machine that is busy, has a function look anew at all Nodes.
-    let per_minute = (wire.bytes() - bytes - largest) / (minutes as u64 - 1).max(1);
-    println!("{per_minute} bytes a minute; whole lists by function: {:?}", functions.whole_lists());
-    if minutes + SETTLED <= KEPT_UNTIL {
-        assert_eq!(functions.whole_lists(), lists, "nothing is listed again within two hours");
+    let mut per_minute = u64::MAX;
+    // A server that is late on a busy machine has a function look anew at all Nodes. What costs too much twice is not that.
+    for stretch in 0..2 {
+        let (first, begun) = (SETTLED + stretch * minutes, wire.bytes());
+        let mut before = begun;
+        for minute in first..first + minutes {
+            stage.beat(minute).await;
+            functions.tick(minute).await;
+            println!("minute {minute}: {} bytes", wire.bytes() - before);
+            before = wire.bytes();
+        }
+        per_minute = (wire.bytes() - begun) / minutes as u64;
+        println!("{per_minute} bytes a minute; whole lists by function: {:?}", functions.whole_lists());
+        if first + minutes <= KEPT_UNTIL {
+            assert_eq!(functions.whole_lists(), lists, "nothing is listed again within two hours");
+        }
+        if per_minute <= PER_MINUTE_MAX {
+            break;
+        }
     }
     assert!(per_minute <= PER_MINUTE_MAX, "{per_minute}");
 }
