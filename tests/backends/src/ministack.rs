@@ -26,8 +26,9 @@ enum Access {
     Checked,
 }
 
-/// The template refuses calls without TLS, which AWS's endpoints have and those on loopback have not: this says that they had it.
-const SECURE_TRANSPORT: &str = include_str!("../../python/secure_transport.py");
+/// MiniStack that knows who calls. The template refuses calls without TLS, which AWS's endpoints have and those on loopback have not:
+/// this says that they had it, and tells the rig whose an access key is and what was decided.
+const CHECKED: &str = include_str!("../../python/checked_emulator.py");
 
 /// A running MiniStack; stopped with all its child processes when dropped.
 ///
@@ -91,8 +92,8 @@ impl Ministack {
         let application = match access {
             Access::Open => "ministack.app:app",
             Access::Checked => {
-                std::fs::write(folder.join("secure_transport.py"), SECURE_TRANSPORT).expect("the temporary folder can be written");
-                "secure_transport:app"
+                std::fs::write(folder.join("checked_emulator.py"), CHECKED).expect("the temporary folder can be written");
+                "checked_emulator:app"
             }
         };
         let process = Command::new(environment.join("bin/python"))

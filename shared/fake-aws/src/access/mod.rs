@@ -39,9 +39,9 @@ pub(crate) type TagsByKind = BTreeMap<String, BTreeMap<String, String>>;
 /// The policies of principals, and what launch templates add to the tags of a launch.
 #[derive(Debug, Default)]
 pub struct Access {
-    /// Statements by access key.
+    /// Statements by principal: an access key, or the name that the owner of the region gives its holder.
     policies: BTreeMap<String, Vec<Statement>>,
-    /// The names of the statements that allowed a call, by access key.
+    /// The names of the statements that allowed a call, by principal.
     used: BTreeMap<String, BTreeSet<String>>,
     /// What the data of a launch template tag, by its name.
     pub(crate) template_tags: BTreeMap<String, TagsByKind>,

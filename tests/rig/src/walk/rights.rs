@@ -13,8 +13,12 @@ const NOT_WALKED: &[(&str, &str, &str)] = &[
     ("*", "Consume", "Lambda receives messages in the role's name, the emulator in nobody's"),
     ("*", "Logs", "Lambda writes logs in the role's name, the emulator in nobody's"),
     ("RefreshRole", "OwnImages", "there with ImageParameters; the emulator takes the empty list for one"),
-    ("ScheduleRole", "ForgetState", "whose turn it is among more pods than one plan takes, which a walk has not"),
-    ("SweepRole", "ForgetTemplates", "of launch templates whose node class is gone and that `refresh` did not delete"),
+    ("ScheduleRole", "ForgetState", "pages of what a plan remembers of pods that it left out, once there are fewer: a walk fills none"),
+    (
+        "SweepRole",
+        "ForgetTemplates",
+        "launch templates that nothing has used for ten minutes, which is longer than a class of a walk is there",
+    ),
     ("SweepRole", "MarkMachine", "adoption, and hand-over to Karpenter: `cargo xtask e2e first-pod --migrate`"),
     ("TickRole", "Tick", "EventBridge Scheduler invokes functions in the role's name, the emulator in nobody's"),
 ];
