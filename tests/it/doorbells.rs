@@ -124,7 +124,7 @@ fn apply_webhook_as(plane: &ControlPlane, host: &str, word: &str) {
     let authority = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, authority);
     let url = format!("\"https://{host}/{}/{CLUSTER}\"", cluster_secret(STORED, CLUSTER));
     let ours = text.replace("\"https://RELAY-HOST/SECRET/CLUSTER\"", &format!("{url}, caBundle: {authority}"));
-    assert_eq!(ours.matches("caBundle").count(), 4, "all webhooks call the relay");
+    assert_eq!(ours.matches("caBundle").count(), 5, "all webhooks call the relay");
     let ours = ours.replace(".doorbell.whittle.dev", &format!(".{word}.whittle.dev"));
     kubectl(plane, &["apply", "-f", "-"], &ours).expect("the manifest is valid");
 }

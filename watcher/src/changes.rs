@@ -1,10 +1,10 @@
-//! Which changes of pods, nodes and NodeClaims ring.
+//! Which changes of pods, nodes, NodeClaims, NodePools and node classes ring.
 //!
 //! A watch reports every change of an object, and a list all objects again. What rings is what somebody has to look at: a pod that has
 //! become unschedulable or waits for another reason than before, a node that has joined, has changed before it was ready for pods, is being
-//! deleted, or is gone, a NodeClaim that somebody deletes.
+//! deleted, or is gone, a NodeClaim that somebody deletes, a NodePool or node class that somebody makes, edits or deletes.
 
-use crate::objects::{Node, NodeClaim, NodeState, Pod, PodState};
+use crate::objects::{Definition, Node, NodeClaim, NodeState, Pod, PodState};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::LookKind;
 
@@ -148,6 +148,32 @@ impl NodeClaimChanges {
             Change::ListEnds => self.0.end_list().contains(&false),
         };
         is_deleted.then_some(LookKind::Deletions)
+    }
+}
+
+/// All NodePools, or all node classes, and the generation of each.
+#[derive(Debug, Default)]
+pub struct DefinitionChanges(Seen<i64>);
+
+impl DefinitionChanges {
+    /// What a change of a definition rings. What is written to its status or metadata rings nothing.
+    pub fn take(&mut self, change: Change<Definition>) -> Option<LookKind> {
+        let is_edited = match change {
+            Change::ListBegins => {
+                self.0.begin_list();
+                false
+            }
+            Change::Present(definition) => self.0.replace(definition.uid, definition.generation) != Some(definition.generation),
+            Change::Gone(definition) => {
+                self.0.forget(&definition.uid);
+                false
+            }
+            Change::ListEnds => {
+                self.0.end_list();
+                false
+            }
+        };
+        is_edited.then_some(LookKind::Pools)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Pods, nodes and NodeClaims, slim: the fields that decide whether a change rings. An object that lacks or distorts any of them is still
+//! Pods, nodes, NodeClaims, NodePools and node classes, slim: the fields that decide whether a change rings. An object that lacks or distorts any of them is still
 //! read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -41,6 +41,14 @@ pub struct Node {
 pub struct NodeClaim {
     pub uid: String,
     pub is_deleting: bool,
+}
+
+/// A NodePool or a node class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Definition {
+    pub uid: String,
+    /// Grows when its spec changes, and when it is deleted.
+    pub generation: i64,
 }
 
 /// A condition of a pod or a node.
@@ -106,8 +114,8 @@ pub type WirePod = Object<Ignored, WirePodStatus>;
 /// A node on the wire.
 pub type WireNode = Object<WireNodeSpec, WireNodeStatus>;
 
-/// A NodeClaim on the wire: its metadata alone.
-pub type WireNodeClaim = PartialObjectMeta<DynamicObject>;
+/// A NodeClaim, a NodePool or a node class on the wire: its metadata alone.
+pub type WireMetadata = PartialObjectMeta<DynamicObject>;
 
 /// Any value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -154,6 +162,16 @@ pub fn node_claims() -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodeClaim"), "nodeclaims")
 }
 
+/// NodePools as a resource of the API.
+pub fn node_pools() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("karpenter.sh", "v1", "NodePool"), "nodepools")
+}
+
+/// Node classes as a resource of the API.
+pub fn node_classes() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("karpenter.k8s.aws", "v1", "EC2NodeClass"), "ec2nodeclasses")
+}
+
 fn uid(metadata: &ObjectMeta) -> String {
     metadata.uid.clone().unwrap_or_default()
 }
@@ -185,8 +203,14 @@ impl From<WireNode> for Node {
     }
 }
 
-impl From<WireNodeClaim> for NodeClaim {
-    fn from(wire: WireNodeClaim) -> Self {
+impl From<WireMetadata> for Definition {
+    fn from(wire: WireMetadata) -> Self {
+        Self { uid: uid(&wire.metadata), generation: wire.metadata.generation.unwrap_or_default() }
+    }
+}
+
+impl From<WireMetadata> for NodeClaim {
+    fn from(wire: WireMetadata) -> Self {
         Self { uid: uid(&wire.metadata), is_deleting: wire.metadata.deletion_timestamp.is_some() }
     }
 }

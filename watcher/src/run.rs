@@ -1,14 +1,15 @@
 //! The loop of the watcher: watches in, posts out.
 
 use crate::bells::{Bells, Failure, Jitter, Next};
-use crate::changes::{Change, NodeChanges, NodeClaimChanges, PodChanges};
+use crate::changes::{Change, DefinitionChanges, NodeChanges, NodeClaimChanges, PodChanges};
 use crate::health::{self, Ready};
-use crate::objects::{self, WireNode, WireNodeClaim, WirePod};
+use crate::objects::{self, WireMetadata, WireNode, WirePod};
 use crate::post::{PostError, Poster};
 use anyhow::Context;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use kube::Api;
+use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::{WatchStreamExt, watcher::Error as WatchError};
 use std::collections::BTreeSet;
@@ -24,7 +25,7 @@ use whittle_units::Timestamp;
 
 /// Pods that no node has been found for. A pod leaves the watch when it is bound.
 const UNBOUND: &str = "spec.nodeName=,status.phase=Pending";
-/// A cluster may lack NodeClaims for good, and then this is how often it is asked for them.
+/// A cluster may lack the definition of a kind for good, and then this is how often it is asked for them.
 const MISSING_AGAIN: Duration = Duration::from_secs(30);
 /// After other failures it is asked again as soon.
 const FAILED_AGAIN: Duration = Duration::from_secs(1);
@@ -53,12 +54,14 @@ pub async fn run(client: kube::Client, poster: Poster, listen: std::net::SocketA
 struct Watcher {
     pods: BoxStream<'static, Result<Change<objects::Pod>, WatchError>>,
     nodes: BoxStream<'static, Result<Change<objects::Node>, WatchError>>,
-    node_claims: BoxStream<'static, Result<Change<objects::NodeClaim>, WatchError>>,
+    node_claims: Optional<objects::NodeClaim>,
+    pools: Optional<objects::Definition>,
+    classes: Optional<objects::Definition>,
     pod_changes: PodChanges,
     node_changes: NodeChanges,
     node_claim_changes: NodeClaimChanges,
-    /// It has been said that NodeClaims cannot be watched.
-    is_missing_told: bool,
+    pool_changes: DefinitionChanges,
+    class_changes: DefinitionChanges,
     bells: Bells,
     poster: Arc<Poster>,
     /// Which of the first lists are complete: of pods, of nodes.
@@ -70,16 +73,18 @@ impl Watcher {
     fn new(client: kube::Client, poster: Poster, ready: Ready) -> Self {
         let pods: Api<WirePod> = Api::all_with(client.clone(), &objects::pods());
         let nodes: Api<WireNode> = Api::all_with(client.clone(), &objects::nodes());
-        let node_claims: Api<WireNodeClaim> = Api::all_with(client, &objects::node_claims());
         let unbound = watcher::Config::default().fields(UNBOUND);
         Self {
             pods: watcher(pods, unbound).default_backoff().map(|event| event.map(change)).boxed(),
             nodes: watcher(nodes, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
-            node_claims: patient(watcher(node_claims, watcher::Config::default()).map(|event| event.map(change)), pause).boxed(),
+            node_claims: Optional::new("NodeClaims", client.clone(), &objects::node_claims()),
+            pools: Optional::new("NodePools", client.clone(), &objects::node_pools()),
+            classes: Optional::new("node classes", client, &objects::node_classes()),
             pod_changes: PodChanges::default(),
             node_changes: NodeChanges::default(),
             node_claim_changes: NodeClaimChanges::default(),
-            is_missing_told: false,
+            pool_changes: DefinitionChanges::default(),
+            class_changes: DefinitionChanges::default(),
             bells: Bells::default(),
             poster: Arc::new(poster),
             listed: (false, false),
@@ -106,7 +111,18 @@ impl Watcher {
                 }
                 Some(change) = self.pods.next() => self.take_pod(change),
                 Some(change) = self.nodes.next() => self.take_node(change),
-                Some(change) = self.node_claims.next() => self.take_node_claim(change),
+                Some(change) = self.node_claims.next() => {
+                    let rung = change.and_then(|change| self.node_claim_changes.take(change));
+                    self.ring(rung);
+                }
+                Some(change) = self.pools.next() => {
+                    let rung = change.and_then(|change| self.pool_changes.take(change));
+                    self.ring(rung);
+                }
+                Some(change) = self.classes.next() => {
+                    let rung = change.and_then(|change| self.class_changes.take(change));
+                    self.ring(rung);
+                }
                 () = some_sleep(wait) => {}
             }
         }
@@ -157,25 +173,6 @@ impl Watcher {
         }
     }
 
-    /// The watcher is ready without NodeClaims: a cluster may lack their definition for now, and a role of an earlier release their rights.
-    fn take_node_claim(&mut self, change: Result<Change<objects::NodeClaim>, WatchError>) {
-        match change {
-            Ok(change) => {
-                // Each attempt to list them begins with that.
-                self.is_missing_told &= change == Change::ListBegins;
-                let rung = self.node_claim_changes.take(change);
-                self.ring(rung);
-            }
-            Err(error) if !is_missing(&error) => tracing::warn!(error = %chain(&error), "the watch of NodeClaims failed, and is repeated"),
-            Err(_) if self.is_missing_told => {}
-            Err(error) => {
-                self.is_missing_told = true;
-                let remedy = "apply infra/crds and infra/watcher/watcher.yaml of this release; until then ticks find which are deleted";
-                tracing::warn!(error = %chain(&error), "NodeClaims cannot be watched: {remedy}");
-            }
-        }
-    }
-
     fn ring(&mut self, rung: Option<LookKind>) {
         if let Some(kind) = rung {
             tracing::debug!(kind = kind.as_str(), "rung");
@@ -209,6 +206,46 @@ impl Watcher {
     }
 }
 
+/// The watch of a kind that the watcher is ready without: a cluster may lack its definition for now, and a role of an earlier release the
+/// rights.
+struct Optional<T> {
+    /// What is watched, for messages.
+    what: &'static str,
+    changes: BoxStream<'static, Result<Change<T>, WatchError>>,
+    /// It has been said that it cannot be watched.
+    is_missing_told: bool,
+}
+
+impl<T: From<WireMetadata> + PartialEq + Send + 'static> Optional<T> {
+    fn new(what: &'static str, client: kube::Client, resource: &ApiResource) -> Self {
+        let api: Api<WireMetadata> = Api::all_with(client, resource);
+        let changes = patient(watcher(api, watcher::Config::default()).map(|event| event.map(change)), pause).boxed();
+        Self { what, changes, is_missing_told: false }
+    }
+
+    /// The next message: a change, or nothing after an error, which is logged.
+    async fn next(&mut self) -> Option<Option<Change<T>>> {
+        let message = self.changes.next().await?;
+        match message {
+            Ok(change) => {
+                // Each attempt to list them begins with that.
+                self.is_missing_told &= change == Change::ListBegins;
+                return Some(Some(change));
+            }
+            Err(error) if !is_missing(&error) => {
+                tracing::warn!(error = %chain(&error), "the watch of {} failed, and is repeated", self.what);
+            }
+            Err(_) if self.is_missing_told => {}
+            Err(error) => {
+                self.is_missing_told = true;
+                let remedy = "apply infra/crds and infra/watcher/watcher.yaml of this release; until then ticks find what has changed";
+                tracing::warn!(error = %chain(&error), "{} cannot be watched: {remedy}", self.what);
+            }
+        }
+        Some(None)
+    }
+}
+
 fn change<T, U: From<T>>(event: Event<T>) -> Change<U> {
     match event {
         Event::Init => Change::ListBegins,
@@ -223,7 +260,7 @@ fn is_missing(error: &WatchError) -> bool {
     matches!(error, WatchError::InitialListFailed(kube::Error::Api(answer)) if matches!(answer.code, 403 | 404))
 }
 
-/// How long a watch of NodeClaims waits after an error.
+/// How long the watch of a kind that may be missing waits after an error.
 fn pause(error: &WatchError) -> Duration {
     if is_missing(error) { MISSING_AGAIN } else { FAILED_AGAIN }
 }

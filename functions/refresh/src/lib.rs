@@ -49,6 +49,8 @@ pub(crate) struct Done {
     pub(crate) report: Report,
     /// Pending pods may schedule after what has changed: `schedule` runs.
     changed: bool,
+    /// A static pool is ready for what its `replicas` say: `consolidate` runs.
+    static_pools_changed: bool,
     /// A class was closed or missing: this function runs again.
     classes_wait: bool,
     /// Dry runs are pending: `launch` runs.
@@ -130,6 +132,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if done.dry_runs_wait {
         ports.queues().send_now(Doorbell::Launch { cluster: cluster.clone(), claims: Vec::new() }).await?;
     }
+    if done.static_pools_changed {
+        ports.queues().send_now(Doorbell::Consolidate { cluster: cluster.clone() }).await?;
+    }
     if done.changed {
         ports.queues().send_now(Doorbell::Schedule { cluster: cluster.clone() }).await?;
     }
@@ -203,8 +208,11 @@ impl<P: Rights> Run<'_, P> {
                 continue;
             }
             match self.ports.cluster().write_node_pool_status(self.cluster, &updated).await {
-                // A pool that became ready may take pending pods.
-                Ok(()) => done.change(),
+                Ok(()) => {
+                    // A pool that became ready, or was edited, may take pending pods, and a static one machines.
+                    done.change();
+                    done.static_pools_changed |= pool.is_static() && updated.status.conditions != pool.status.conditions;
+                }
                 Err(_) => done.report.count("statuses_failed"),
             }
         }

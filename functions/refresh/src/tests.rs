@@ -13,7 +13,7 @@ use whittle_api::karpenter::{
     SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 use whittle_api::{ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, ClaimSpec, LeftNodes, NodeClassRecord, Revision, Uninstall};
+use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, NodeClassRecord, Revision, Uninstall};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
@@ -531,6 +531,26 @@ fn a_refusal_is_written_once() {
     with_role("KarpenterNodeRole-c")(&mut simulation.world());
     let (fixed, record) = run_under(&simulation, &settings);
     assert!(record.is_ready() && conditions::is_true(&fixed.status.conditions, conditions::READY));
+}
+
+#[test]
+fn a_static_pool_that_is_edited_gets_its_machines_at_once() {
+    let simulation = world();
+    let rings = |simulation: &TestWorld| {
+        run(simulation);
+        let rung = simulation.doorbells();
+        [Function::Consolidate, Function::Schedule].map(|function| rung.contains(&function))
+    };
+    let edit = |replicas, generation| {
+        simulation.world().cluster.objects.change::<NodePool>("default", |pool| {
+            pool.spec.replicas = replicas;
+            pool.metadata.generation = Some(generation);
+        });
+    };
+    edit(None, 2);
+    assert!(!rings(&simulation)[0], "pods alone ask for machines of this one");
+    edit(Some(2), 3);
+    assert_eq!(rings(&simulation), [true, true]);
 }
 
 #[path = "../../../tests/golden/records/check.rs"]

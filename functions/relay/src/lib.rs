@@ -25,8 +25,8 @@ rights! {
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// What an answer tells of a refusal.
 const QUOTED_CHARS_MAX: usize = 200;
-/// A webhook is called before a deletion is stored, so that whoever looks at once sees nothing yet.
-const DELETION_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// A webhook is called before a change is stored, so that whoever looks at once sees nothing of it yet.
+const STORED_DELAY: SignedDuration = SignedDuration::from_secs(1);
 
 /// A request to the Function URL.
 #[derive(Clone, Copy, Debug)]
@@ -243,10 +243,12 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
         // The webhook lets only FailedScheduling events through.
         "events" | "pods" => Some(Ring::now(Doorbell::Schedule { cluster })),
         "nodes" | "nodeclaims" if request.operation == "DELETE" => {
-            Some(Ring { delay: DELETION_DELAY, is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
+            Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
         }
         "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster }) }),
-        "nodeclaims" | "nodepools" => Some(Ring::now(Doorbell::Sweep { cluster, is_tick: false })),
+        "nodeclaims" => Some(Ring::now(Doorbell::Sweep { cluster, is_tick: false })),
+        // Whoever applies a NodePool often applies several.
+        "nodepools" => Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),
         "ec2nodeclasses" => Some(Ring::now(Doorbell::Refresh { cluster })),
         _ => None,
     }

@@ -23,11 +23,13 @@ pub enum LookKind {
     Nodes,
     /// Nodes that somebody deletes, or that are gone, and NodeClaims that somebody deletes.
     Deletions,
+    /// NodePools and node classes that somebody makes, edits or deletes.
+    Pools,
 }
 
 impl LookKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Pods, Self::Nodes, Self::Deletions];
+    pub const ALL: [Self; 4] = [Self::Pods, Self::Nodes, Self::Deletions, Self::Pools];
 
     /// The word in a message.
     pub const fn as_str(self) -> &'static str {
@@ -35,6 +37,7 @@ impl LookKind {
             Self::Pods => "pods",
             Self::Nodes => "nodes",
             Self::Deletions => "deletions",
+            Self::Pools => "pools",
         }
     }
 
@@ -44,6 +47,7 @@ impl LookKind {
             Self::Pods => Doorbell::Schedule { cluster },
             Self::Nodes => Doorbell::Register { cluster },
             Self::Deletions => Doorbell::sweep(cluster),
+            Self::Pools => Doorbell::Refresh { cluster },
         }
     }
 }

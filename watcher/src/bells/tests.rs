@@ -35,7 +35,11 @@ fn one_post_tells_all_kinds_that_may_be_told() {
     for kind in LookKind::ALL {
         bells.ring(kind);
     }
-    assert_eq!(bells.next(at(10)), Next::Post(kinds(&[LookKind::Pods, LookKind::Deletions])), "nodes were told less than a second ago");
+    assert_eq!(
+        bells.next(at(10)),
+        Next::Post(kinds(&[LookKind::Pods, LookKind::Deletions, LookKind::Pools])),
+        "nodes were told less than a second ago"
+    );
     assert_eq!(bells.next(at(1_100)), Next::Post(kinds(&LookKind::ALL)));
     assert_eq!(bells.last(), kinds(&LookKind::ALL), "at the end nothing waits");
 }

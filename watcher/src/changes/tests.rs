@@ -204,3 +204,28 @@ fn a_node_claim_rings_once_when_somebody_deletes_it() {
         (Change::ListEnds, false),
     ]);
 }
+
+#[test]
+fn a_definition_rings_when_it_is_made_edited_or_deleted_and_not_when_its_status_changes() {
+    let definition = |uid: &str, generation| Definition { uid: uid.to_owned(), generation };
+    let mut changes = DefinitionChanges::default();
+    for (number, (change, rings)) in [
+        (Change::ListBegins, false),
+        (Change::Present(definition("a", 1)), true),
+        (Change::ListEnds, false),
+        (Change::Present(definition("a", 1)), false),
+        (Change::Present(definition("a", 2)), true),
+        (Change::Present(definition("b", 1)), true),
+        // A deletion that waits for a finalizer raises the generation.
+        (Change::Present(definition("b", 2)), true),
+        (Change::Gone(definition("b", 2)), false),
+        (Change::ListBegins, false),
+        (Change::Present(definition("a", 2)), false),
+        (Change::ListEnds, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(changes.take(change.clone()), rings.then_some(LookKind::Pools), "change {number}: {change:?}");
+    }
+}
