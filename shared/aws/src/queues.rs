@@ -1,9 +1,10 @@
 //! Doorbells through SQS.
 
+use aws_sdk_sqs::config::Builder;
 use aws_sdk_sqs::error::DisplayErrorContext;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use whittle_claims::{CONSOLIDATE_DELAY, Doorbell, Sending};
+use whittle_claims::{CONSOLIDATE_DELAY, Doorbell, Function, Sending};
 use whittle_ports::{Clock, QueueError, Queues};
 use whittle_units::SignedDuration;
 
@@ -33,6 +34,15 @@ impl QueueUrls {
             Doorbell::Terminate { .. } => &self.terminate,
             Doorbell::Refresh { .. } => &self.refresh,
             Doorbell::Sweep { .. } => &self.sweep,
+        }
+    }
+
+    /// The FIFO queue that wakes a function.
+    fn that_wakes(&self, function: Function) -> Option<&str> {
+        match function {
+            Function::Schedule => Some(&self.plan),
+            Function::Consolidate => Some(&self.consolidate),
+            _ => None,
         }
     }
 
@@ -114,13 +124,49 @@ impl SqsQueues {
             Sending::Delayed(delay) => request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default()),
         };
         let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
-        let sent = request.customize().config_override(aws_sdk_sqs::config::Builder::new().timeout_config(limits)).send().await;
+        let sent = request.customize().config_override(Builder::new().timeout_config(limits)).send().await;
         sent.map_err(|error| failed(DisplayErrorContext(&error).to_string()))?;
         if let Some((place, id)) = merged {
             self.accepted.remember(place, id);
         }
         Ok(())
     }
+}
+
+impl SqsQueues {
+    /// Deletes a received message of the FIFO queue that wakes `function`: the next one of its group may be received.
+    ///
+    /// # Errors
+    /// SQS did not do it.
+    pub async fn delete(&self, function: Function, receipt: &str) -> Result<(), QueueError> {
+        let Some((url, limits)) = self.for_received(function, "DeleteMessage")? else { return Ok(()) };
+        let request = self.sqs.delete_message().queue_url(url).receipt_handle(receipt).customize().config_override(limits);
+        request.send().await.map(drop).map_err(|error| of_received(DisplayErrorContext(&error).to_string()))
+    }
+
+    /// Has a received message of the FIFO queue that wakes `function` delivered again after `delay`.
+    ///
+    /// # Errors
+    /// SQS did not do it.
+    pub async fn delay_again(&self, function: Function, receipt: &str, delay: SignedDuration) -> Result<(), QueueError> {
+        let Some((url, limits)) = self.for_received(function, "ChangeMessageVisibility")? else { return Ok(()) };
+        let seconds = i32::try_from(delay.as_secs()).unwrap_or_default();
+        let request = self.sqs.change_message_visibility().queue_url(url).receipt_handle(receipt).visibility_timeout(seconds);
+        let sent = request.customize().config_override(limits).send().await;
+        sent.map(drop).map_err(|error| of_received(DisplayErrorContext(&error).to_string()))
+    }
+
+    /// The queue of a received message, and how long a call may take; `None` for a function that no FIFO queue wakes.
+    fn for_received(&self, function: Function, call: &'static str) -> Result<Option<(&str, Builder)>, QueueError> {
+        let Some(url) = self.urls.that_wakes(function).filter(|url| !url.is_empty()) else { return Ok(None) };
+        let limits = crate::budget::limits(&*self.clock, call).map_err(|error| of_received(error.to_string()))?;
+        Ok(Some((url, Builder::new().timeout_config(limits))))
+    }
+}
+
+/// The error of a call about a message that was received.
+fn of_received(reason: String) -> QueueError {
+    QueueError { cluster: "a received message".to_owned(), reason }
 }
 
 impl Queues for SqsQueues {

@@ -1,6 +1,7 @@
 //! Decodes the events that invoke a function into work. Messages with the same work share one call of the handler.
 
 use crate::Function;
+use crate::in_flight::InFlight;
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsMessage};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -73,6 +74,8 @@ pub struct Decoded {
     pub work: Vec<WorkItem>,
     pub doorbells: Vec<DoorbellToSend>,
     pub poison: Vec<PoisonMessage>,
+    /// The messages that hold back others of their group.
+    pub in_flight: InFlight,
     /// Whether the response has to name the messages that failed.
     pub is_batch: bool,
 }
@@ -108,7 +111,8 @@ fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Res
     let mut decoded = Decoded { is_batch: true, ..Decoded::default() };
     for record in records {
         let record = SqsMessage::deserialize(record).map_err(|error| format!("a record is not a message of SQS: {error}"))?;
-        let message_id = record.message_id.ok_or("a record is not a message of SQS: it has no messageId")?;
+        let message_id = record.message_id.clone().ok_or("a record is not a message of SQS: it has no messageId")?;
+        decoded.in_flight.add(&message_id, &record);
         let body = record.body.unwrap_or_default();
         if names_no_cluster(function, &body) {
             for cluster in clusters {

@@ -7,6 +7,7 @@
 mod clock;
 mod environment;
 mod events;
+mod in_flight;
 mod secrets;
 mod serve;
 mod telemetry;

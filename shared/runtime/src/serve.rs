@@ -82,9 +82,22 @@ where
         tracing::error!(message = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
         processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });
     }
-    let sent = stream::iter(decoded.doorbells).map(|doorbell| send(&shell.queues, doorbell));
+    let in_flight = &decoded.in_flight;
+    let sent = stream::iter(decoded.doorbells).map(async |doorbell| {
+        let sent = send(&shell.queues, doorbell).await;
+        if !sent.redeliver {
+            in_flight.release(function, &shell.queues, &sent.message_ids).await;
+        }
+        sent
+    });
     processed.extend(sent.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
-    let runs = stream::iter(decoded.work).map(|item| run(function, shell, item, handler));
+    let runs = stream::iter(decoded.work).map(async |item| {
+        let done = run(function, shell, item, handler).await;
+        if done.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater) {
+            in_flight.retry_soon(function, &shell.queues, &done.message_ids).await;
+        }
+        done
+    });
     processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
     processed
 }

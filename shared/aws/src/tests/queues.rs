@@ -7,7 +7,7 @@ use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName, QueueAttributeName};
 use std::sync::Arc;
 use whittle_backends::ministack::Ministack;
-use whittle_claims::Doorbell;
+use whittle_claims::{Doorbell, Function};
 use whittle_ports::Queues;
 use whittle_units::SignedDuration;
 
@@ -89,6 +89,37 @@ async fn doorbells_of_one_cluster_are_processed_one_at_a_time_and_clusters_concu
     sqs.delete_message().queue_url(&plan).receipt_handle(first.receipt_handle().unwrap()).send().await.unwrap();
     let next = receive(&sqs, &plan).await;
     assert_eq!(next.iter().map(doorbell).collect::<Vec<_>>(), [schedule("prod")]);
+}
+
+#[tokio::test]
+async fn a_message_that_is_deleted_or_delayed_again_holds_its_cluster_back_no_longer() {
+    let Some(ministack) = Ministack::start() else { return };
+    let sqs = client(&ministack);
+    let plan = fifo(&sqs, "plan.fifo").await;
+    let urls = QueueUrls { plan: plan.clone(), plan_delay: SignedDuration::from_secs(1), ..QueueUrls::default() };
+    let at = |second: i64| SqsQueues::new(sqs.clone(), urls.clone(), Arc::new(Later(SignedDuration::from_secs(second))));
+    for (cluster, second) in [("prod", 0), ("test", 0), ("prod", 2), ("test", 2)] {
+        at(second).send(schedule(cluster), SignedDuration::ZERO).await.unwrap();
+    }
+    let one = async || {
+        let request = sqs.receive_message().queue_url(&plan).max_number_of_messages(1);
+        let answer = request.message_system_attribute_names(MessageSystemAttributeName::All).send().await.unwrap();
+        answer.messages.unwrap_or_default().pop()
+    };
+    let (first, second) = (one().await.unwrap(), one().await.unwrap());
+    assert_eq!((group(&first), group(&second)), ("prod", "test"));
+    assert!(one().await.is_none(), "both groups are in flight");
+
+    let receipt = |message: &Message| message.receipt_handle().unwrap().to_owned();
+    at(3).delete(Function::Schedule, &receipt(&first)).await.unwrap();
+    let next = one().await.unwrap();
+    assert_eq!((group(&next), next.message_id() == first.message_id()), ("prod", false), "the next of its cluster");
+    assert!(one().await.is_none(), "the other cluster's is in flight");
+
+    at(3).delay_again(Function::Schedule, &receipt(&second), SignedDuration::ZERO).await.unwrap();
+    let again = one().await.unwrap();
+    assert_eq!(again.message_id(), second.message_id(), "it is the first of its cluster still");
+    at(3).delete(Function::Launch, "its queue has no groups").await.unwrap();
 }
 
 #[tokio::test]
