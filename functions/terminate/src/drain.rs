@@ -31,7 +31,13 @@ pub(crate) fn disrupted() -> Taint {
 
 /// Whether a pod is drained at all.
 pub(crate) fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
-    !pod.is_terminal() && !tolerates(&pod.spec.tolerations, &disrupted()) && !pod.is_static() && !is_stuck(pod, now)
+    !pod.is_terminal() && !stays(pod, now)
+}
+
+/// Whether a pod is left on its node until the machine ends. One that has finished is not: its volumes may still be mounted, because the
+/// kubelet reports the end of the containers before it unmounts.
+fn stays(pod: &Pod, now: Timestamp) -> bool {
+    tolerates(&pod.spec.tolerations, &disrupted()) || pod.is_static() || is_stuck(pod, now)
 }
 
 fn is_stuck(pod: &Pod, now: Timestamp) -> bool {
@@ -88,14 +94,21 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Timestamp>, now: T
     }
 }
 
+/// The same pods, beginning with another one at another time. A run tries only some of them, and those that a budget holds are tried again
+/// by the next: if each began with the same ones, these could keep it from all others for ever.
+pub(crate) fn in_turn(pods: &[PodKey], now: Timestamp) -> impl Iterator<Item = &PodKey> {
+    /// 2^64 divided by the golden ratio: its multiples are spread evenly, whatever the interval of the runs, so that each pod's turn comes.
+    const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+    let share = u128::from(now.as_second().unsigned_abs().wrapping_mul(STRIDE));
+    let first = (share * pods.len() as u128) >> u64::BITS;
+    let (later, earlier) = pods.split_at(usize::try_from(first).unwrap_or_default());
+    earlier.iter().chain(later)
+}
+
 /// Names of volume attachments of `node` that have to be deleted before its instance may be terminated.
 pub(crate) fn attached(objects: &ClusterObjects, node: &str, now: Timestamp) -> Vec<String> {
-    let staying: BTreeSet<String> = objects
-        .pods
-        .iter()
-        .filter(|pod| pod.spec.node_name == node && !is_drainable(pod, now))
-        .flat_map(|pod| volumes_of(pod, objects))
-        .collect();
+    let staying: BTreeSet<String> =
+        objects.pods.iter().filter(|pod| pod.spec.node_name == node && stays(pod, now)).flat_map(|pod| volumes_of(pod, objects)).collect();
     let attachments = objects.volume_attachments.iter().filter(|attachment| attachment.spec.node_name == node);
     let mut names: Vec<String> = attachments
         .filter(|attachment| {

@@ -213,7 +213,7 @@ impl<P: Rights> Run<P> {
             self.report.count("evictions_shared");
         }
         let mut held = Vec::new();
-        for pod in plan.evict.iter().take(allowed) {
+        for pod in drain::in_turn(&plan.evict, self.ports.clock().now()).take(allowed) {
             if !has_time(self.ports.clock()) {
                 break;
             }
@@ -238,6 +238,8 @@ impl<P: Rights> Run<P> {
                 Err(error) => failed.push(error),
             }
         }
+        // The same pod in each run's Event, whichever is tried first.
+        held.sort();
         if let Some(error) = failed.first() {
             tracing::warn!(%error, failed = failed.len(), "pods could not be evicted or deleted");
             held.extend(failed.iter().map(ToString::to_string));

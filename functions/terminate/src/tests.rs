@@ -4,7 +4,7 @@ mod shifted;
 
 pub(crate) use over_sim::planned;
 
-use crate::drain::{Drain, attached, plan};
+use crate::drain::{Drain, attached, in_turn, plan};
 use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
 };
@@ -200,8 +200,52 @@ fn volumes_of_undrained_pods_and_inline_volumes_are_not_waited_for() {
         ..ClusterObjects::default()
     };
     assert_eq!(attached(&objects, NODE, at(100)), ["a", "b"]);
-    objects.pods = vec![using(tolerating(pod("stays"), "", "Exists"), "data")].into();
-    assert_eq!(attached(&objects, NODE, at(100)), ["b"]);
+    let staying = [tolerating(pod("stays"), "", "Exists"), owned_by(pod("static"), "Node", "v1"), terminating(pod("stuck"), 39)];
+    for pod in staying {
+        objects.pods = vec![using(pod, "data")].into();
+        assert_eq!(attached(&objects, NODE, at(100)), ["b"]);
+    }
+    // The kubelet reports the end of a pod before it unmounts its volumes.
+    let ended = |phase: &str| with(pod("ended"), |pod| pod.status.phase = phase.into());
+    for pod in [ended("Succeeded"), ended("Failed"), terminating(pod("leaves"), 90), terminating(ended("Succeeded"), 90)] {
+        objects.pods = vec![using(pod, "data")].into();
+        assert_eq!(attached(&objects, NODE, at(100)), ["a", "b"]);
+    }
+    let stays = tolerating(ended("Succeeded"), labels::DISRUPTED_TAINT, "Exists");
+    objects.pods = vec![using(stays, "data")].into();
+    assert_eq!(attached(&objects, NODE, at(100)), ["b"], "nor are those of a finished pod that is not drained");
+}
+
+/// How many runs at this interval it takes until each of some pods was among the first 50.
+fn runs_until_all_were_first(pods: usize, interval: i64) -> usize {
+    let keys = |pod: usize| whittle_claims::PodKey { namespace: "default".into(), name: format!("p-{pod:03}"), uid: String::new() };
+    let all: Vec<whittle_claims::PodKey> = (0..pods).map(keys).collect();
+    let mut had = std::collections::BTreeSet::new();
+    let mut runs = 0;
+    while had.len() < pods {
+        let now = at(i64::try_from(runs).unwrap() * interval);
+        let turn: Vec<&str> = in_turn(&all, now).map(|key| key.name.as_str()).collect();
+        assert_eq!(turn.iter().collect::<std::collections::BTreeSet<_>>().len(), pods, "each once");
+        had.extend(turn.into_iter().take(50).map(str::to_owned));
+        runs += 1;
+        assert!(runs < 1000, "{} of {pods} at {interval} s", had.len());
+    }
+    runs
+}
+
+#[test]
+fn every_pod_is_among_the_first_in_some_run_whatever_the_interval() {
+    assert_eq!((runs_until_all_were_first(0, 1), runs_until_all_were_first(50, 1)), (0, 1));
+    for pods in [51, 61, 120, 250, 737] {
+        for interval in [1, 2, 5] {
+            let runs = runs_until_all_were_first(pods, interval);
+            assert!(runs <= 4 * pods / 50 + 4, "{pods} pods at {interval} s: {runs} runs");
+        }
+        // Intervals that divide the number of pods, or follow its multiples, do no harm.
+        for interval in [50, 60, 61, 89, 120] {
+            runs_until_all_were_first(pods, interval);
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The whole handler over the memory adapters: what a draining claim does, and what it never does.
 
-use super::{NODE, attachment, grace, pod, with};
+use super::{NODE, attachment, critical, grace, pod, with};
 use futures::executor::block_on;
 use std::ops::Deref;
 use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUMES_DETACHED};
@@ -593,6 +593,29 @@ fn concurrently_drained_nodes_share_the_eviction_rate() {
     assert_eq!((report.counted("evicted"), report.counted("evictions_shared")), (3, 1));
     assert_eq!(scene.run().counted("evicted"), 0, "this second's evictions are used up");
     assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(1)), "it continues as soon as there are tokens");
+}
+
+#[test]
+fn pods_that_a_budget_holds_keep_no_other_pod_from_its_eviction() {
+    let mut scene = Scene::of(&ending(None));
+    scene.create(budget());
+    for number in 0..60 {
+        scene.create(running(&format!("p-{number:02}")));
+    }
+    scene.create(pod("z-free"));
+    scene.create(critical(pod("critical")));
+    let mut evicted = 0;
+    for seconds in [0, 5, 10, 15] {
+        scene.set_time(seconds);
+        let report = scene.run();
+        evicted += report.counted("evicted");
+        assert!(report.counted("held_by_budget") >= 49, "a run tries no more than 50");
+    }
+    assert_eq!(evicted, 1);
+    assert!(scene.get::<Pod>("default/z-free").is_none_or(|pod| pod.metadata.is_deleting()));
+    assert!(!scene.get::<Pod>("default/critical").unwrap().metadata.is_deleting(), "it waits for all others");
+    let causes: std::collections::BTreeSet<String> = scene.events("FailedDraining").into_iter().collect();
+    assert!(causes.len() <= 4 && causes.iter().all(|cause| cause.contains("default/p-")), "{causes:?}");
 }
 
 /// EC2 with this error for every call, and its code.

@@ -55,11 +55,21 @@ fn is_ready(node: &Node) -> bool {
     conditions::is_true(&node.status.conditions, conditions::READY)
 }
 
+/// Whether a pod may stay on a node that is being disrupted.
+fn is_tolerant(pod: &Pod) -> bool {
+    pod.spec.tolerations.iter().any(|one| one.key.is_empty() || one.key == labels::DISRUPTED_TAINT)
+}
+
 /// Whether a pod is rescheduled when its node is removed: its controller replaces it.
 fn is_rescheduled(pod: &Pod) -> bool {
     let owned = pod.metadata.controller().is_some_and(|owner| matches!(owner.kind.as_str(), "ReplicaSet" | "StatefulSet"));
-    let tolerant = pod.spec.tolerations.iter().any(|one| one.key.is_empty() || one.key == labels::DISRUPTED_TAINT);
-    owned && !tolerant && !pod.is_terminal()
+    owned && !is_tolerant(pod) && !pod.is_terminal()
+}
+
+/// Whether the volumes of a pod may be attached until its machine ends. Those of one that has finished are to be detached before,
+/// unless the pod is left where it is.
+fn keeps_volumes(pod: &Pod) -> bool {
+    !pod.is_terminal() || is_tolerant(pod) || pod.is_static() || pod.metadata.is_deleting()
 }
 
 fn ran_since(pod: &Pod, before: Timestamp) -> bool {
@@ -224,7 +234,7 @@ impl World {
                     .filter_map(|one| one.persistent_volume_claim.as_ref())
                     .any(|source| names.contains(&source.claim_name.as_str()))
             };
-            objects.pods_on(node).any(uses)
+            objects.pods_on(node).any(|pod| keeps_volumes(pod) && uses(pod))
         };
         let attached = objects.volume_attachments.values().filter(|one| one.spec.node_name == node);
         let held = |volume: &str, since: Option<Timestamp>| !volume.is_empty() && since.is_none_or(|at| at <= before) && !used(volume);
