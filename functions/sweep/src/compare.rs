@@ -202,8 +202,13 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
             report_missing_pool(claim, input, &mut sightings, &mut out);
         }
         find_lost_doorbells(claim, input, &mut out);
-        if !behind {
-            check_mirror(claim, input, &mut out);
+        if behind {
+            continue;
+        }
+        match earlier_deadline(claim, input) {
+            // Its mirror is written with the new deadline.
+            Some(ending) => out.end.push(ending),
+            None => check_mirror(claim, input, &mut out),
         }
     }
     // Whether the pool of an unreadable claim has reappeared is unknown.
@@ -260,12 +265,32 @@ fn missing_pool(claim: &str) -> String {
     format!("claim/{claim} without NodePool")
 }
 
+/// The deadline that a NodeClaim states for its deletion.
+fn stated_deadline(meta: &ObjectMeta) -> Option<Timestamp> {
+    meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok())
+}
+
+/// The repeated deletion of a claim whose deadline a user has brought forward, on its NodeClaim, since its deletion began.
+fn earlier_deadline(claim: &Claim, input: &SweepInput<'_>) -> Option<Ending> {
+    let waits = matches!(claim.phase, Phase::Launching { .. } | Phase::Draining { .. });
+    let deletion = claim.deletion.as_ref().filter(|_| waits)?;
+    let MirrorState::There(meta) = unreadable::mirror_of(claim, input.objects) else { return None };
+    let stated = stated_deadline(meta).filter(|_| meta.is_deleting())?;
+    // The annotation that we write has whole seconds.
+    let is_earlier = deletion.deadline.is_none_or(|known| stated.as_second() < known.as_second());
+    let brought_forward = || {
+        let message = format!("its deadline was brought forward to {stated}");
+        Ending { stated: Some(stated), ..Ending::new(claim, DeletionReason::Requested, message) }
+    };
+    is_earlier.then(brought_forward)
+}
+
 /// Why a live claim has to be deleted now, if so.
 fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<'_>) -> Option<Ending> {
     let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
     let name = claim.key.name.as_str();
     let requested = |meta: &ObjectMeta, message| {
-        let stated = meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok());
+        let stated = stated_deadline(meta);
         Some(Ending { requested_at: meta.deletion_timestamp, stated, ..Ending::new(claim, DeletionReason::Requested, message) })
     };
     match unreadable::mirror_of(claim, input.objects) {
@@ -335,7 +360,8 @@ fn report_missing_pool(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Si
     if sightings.is_due(format!("nodepool/{} missing", pool.name), REPEAT_EVENT_AFTER) {
         let (name, patience) = (&pool.name, unreadable::patience(input.objects));
         let message = format!(
-            "NodePool {name} is missing: nodes whose NodeClaims do not go with it are drained unless it reappears within {patience:#}"
+            "NodePool {name} is missing: nodes whose NodeClaims do not go with it are drained after {patience:#} if the API server \
+             confirms that it is deleted; a pool that is created again under this name does not keep them"
         );
         out.events.push(ClusterEvent::warning(Involved::claim(claim), "NodePoolNotFound", message));
     }

@@ -4,7 +4,7 @@ use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
-use whittle_claims::{Claim, DeletionReason};
+use whittle_claims::{Claim, DeletionReason, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Clock, Settings};
 use whittle_sim::{SimPorts, Simulation};
@@ -49,6 +49,25 @@ fn an_unhealthy_and_lost_node_is_deleted_once_at_the_second_sweep() {
     let deletion = kept(&simulation).deletion.unwrap();
     // EC2 does not know the instance either, which takes precedence.
     assert_eq!((deletion.reason, report.counted("ended")), (DeletionReason::InstanceGone, 1));
+}
+
+#[test]
+fn a_deadline_that_is_brought_forward_during_the_drain_is_stored_once() {
+    let mut simulation = still();
+    with_pool(&simulation, super::node(true));
+    start_machine(&simulation);
+    let draining = step(&super::registered(), &super::deletion_requested(), at(20)).unwrap();
+    simulation.store(&draining);
+    let mut object = super::shown(&draining);
+    super::held(&mut object.metadata);
+    object.metadata.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), at(500).to_string());
+    simulation.create(object);
+    simulation.run_until(at(100));
+    for ended in [1, 0] {
+        assert_eq!(sweep(&simulation, &Settings::default()).counted("ended"), ended);
+        let deletion = kept(&simulation).deletion.unwrap();
+        assert_eq!((deletion.at, deletion.deadline), (at(10), Some(at(500))));
+    }
 }
 
 /// A machine that runs with our tags; its id.
