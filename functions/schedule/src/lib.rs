@@ -106,7 +106,7 @@ impl<P: Rights> Run<'_, P> {
         Ok(report)
     }
 
-    /// Stores the planned claims, as far as there is time.
+    /// Stores the planned claims, as far as there is time. Those that are stored before a request fails are launched all the same.
     async fn create_claims(&self, lease: &Lease, snapshot: &Snapshot, plan: &Plan, report: &mut Report) -> Result<Vec<Claim>, HandleError> {
         let mut created = Vec::with_capacity(plan.claims.len());
         for together in plan.claims.chunks(CLAIMS_PER_REQUEST) {
@@ -116,13 +116,29 @@ impl<P: Rights> Run<'_, P> {
             }
             let unique = || self.ports.clock().unique();
             let claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, self.cluster, &unique(), unique(), None)).collect();
-            self.ports.store().create_all(lease, &claims).await?;
+            if let Err(error) = self.ports.store().create_all(lease, &claims).await {
+                self.keep(&created, report).await;
+                return Err(error.into());
+            }
             for (claim, new) in claims.iter().zip(together) {
                 write::record_claim(report, claim, new, snapshot.now);
             }
             created.extend(claims);
         }
         Ok(created)
+    }
+
+    /// Announces and records what a run has stored before it failed. Its failure is what counts: `sweep` repeats lost doorbells.
+    async fn keep(&self, created: &[Claim], report: &Report) {
+        if created.is_empty() {
+            return;
+        }
+        if let Err(error) = self.send_launch(created).await {
+            tracing::warn!(%error, claims = created.len(), "claims were stored and could not be announced");
+        }
+        if let Err(error) = self.ports.store().append(self.cluster, &report.decisions).await {
+            tracing::warn!(%error, "the decisions of a failed run could not be recorded");
+        }
     }
 
     /// Records what shadow mode does not launch: each machine once, until other pods or types would make it another one.
@@ -147,8 +163,7 @@ impl<P: Rights> Run<'_, P> {
     /// Sends the doorbells of the plan: to the launch function first, because later runs repeat all else.
     async fn announce(&self, plan: &Plan, created: &[Claim]) -> Result<(), HandleError> {
         if !created.is_empty() {
-            let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
-            self.ports.queues().send_now(Doorbell::Launch { cluster: self.cluster.clone(), claims }).await?;
+            self.send_launch(created).await?;
         }
         // Pods that lost the last reserved capacity to a machine of this plan are planned again as soon as it is used.
         let deferred = !created.is_empty() && plan.left_out.iter().any(|left| matches!(left.reason, Reason::Reserved(_)));
@@ -157,6 +172,11 @@ impl<P: Rights> Run<'_, P> {
             self.ports.queues().send_now(Doorbell::Schedule { cluster: self.cluster.clone() }).await?;
         }
         Ok(())
+    }
+
+    async fn send_launch(&self, created: &[Claim]) -> Result<(), HandleError> {
+        let claims = created.iter().map(|claim| claim.key.name.clone()).collect();
+        Ok(self.ports.queues().send_now(Doorbell::Launch { cluster: self.cluster.clone(), claims }).await?)
     }
 
     /// Shows the plan in the cluster: NodeClaims, Events, statuses. Nothing depends on it, so no failure ends the run. Returns whether

@@ -1,14 +1,19 @@
 //! The whole handler over the memory adapters: when it reads everything, and when one question is enough.
 
-use super::pod;
+use super::{pod, snapshot};
 use futures::executor::block_on;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
-use whittle_claims::{Claim, Deletion, DeletionReason, Event, Expectation, ExpectedPage, Function, step};
-use whittle_ports::{Adapters, Batching, RecordReader, Records, Report, Settings};
+use whittle_claims::{Claim, Deletion, DeletionReason, Doorbell, Event, Expectation, ExpectedPage, Function, step};
+use whittle_ports::{
+    Adapters, Batching, CLAIMS_PER_REQUEST, ClaimStore, Clock, Deadline, HandleError, Leases, QueueError, Queues, RecordReader, Records,
+    Report, Settings,
+};
 use whittle_testkit::{TestWorld, after, at, default_spec, joined, key, machine, pool_named};
-use whittle_units::SignedDuration;
+use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// A world with a pool, in which only the test acts.
 fn world() -> TestWorld {
@@ -147,4 +152,60 @@ fn pods_that_never_stop_arriving_are_planned_for_by_the_longest_wait() {
         world.run_for(SignedDuration::from_secs(1));
     }
     assert_eq!(planned, [10, 20]);
+}
+
+/// The clock of a run that names the claims of each request as those of the request before: the table refuses the second one.
+struct Repeating<'a, C> {
+    clock: &'a C,
+    named: AtomicUsize,
+}
+
+impl<C: Clock> Clock for Repeating<'_, C> {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+    fn deadline(&self) -> Deadline {
+        self.clock.deadline()
+    }
+    fn unique(&self) -> String {
+        // A claim takes two: its name, and the uid of its NodeClaim.
+        format!("u{}", self.named.fetch_add(1, Ordering::Relaxed) % (2 * CLAIMS_PER_REQUEST))
+    }
+}
+
+/// A queue that keeps its doorbells.
+#[derive(Default)]
+struct Kept(Mutex<Vec<Doorbell>>);
+
+impl Queues for Kept {
+    async fn send(&self, doorbell: Doorbell, _: SignedDuration) -> Result<(), QueueError> {
+        self.0.lock().unwrap().push(doorbell);
+        Ok(())
+    }
+}
+
+#[test]
+fn claims_that_were_stored_before_a_request_failed_are_launched_and_recorded() {
+    let (world, settings, cluster) = (world(), Settings::default(), key("a").cluster);
+    let (ports, queue) = (world.ports(), Kept::default());
+    let clock = Repeating { clock: &ports, named: AtomicUsize::new(0) };
+    let adapters = Adapters { store: &ports, cloud: &(), cluster: &ports, queues: &queue, clock: &clock };
+    let snapshot = snapshot((0..60).map(|number| pod(&format!("pod-{number}"), 3)).collect());
+    let plan = crate::checked(&snapshot.input(), &whittle_snapshot::options(&settings), &cluster).unwrap();
+    assert_eq!(plan.claims.len(), 60, "more than one request creates");
+    let run = crate::Run { ports: adapters, settings: &settings, cluster: &cluster };
+    let outcome = block_on(async {
+        let lease = ports.acquire(&cluster, "test", at(0), SignedDuration::from_secs(30)).await?;
+        run.create_claims(&lease, &snapshot, &plan, &mut Report::default()).await
+    });
+    assert!(matches!(outcome, Err(HandleError::Store(_))), "{outcome:?}");
+    let doorbells = queue.0.lock().unwrap();
+    let [Doorbell::Launch { claims, .. }] = doorbells.as_slice() else { panic!("{doorbells:?}") };
+    let stored = block_on(ports.list(&cluster)).unwrap();
+    let mut rung: Vec<&ClaimName> = claims.iter().collect();
+    let mut there: Vec<&ClaimName> = stored.iter().map(|claim| &claim.value.key.name).collect();
+    rung.sort();
+    there.sort();
+    assert_eq!((there.len(), rung), (CLAIMS_PER_REQUEST, there));
+    assert_eq!(world.world().store.decisions(&cluster).len(), CLAIMS_PER_REQUEST);
 }
