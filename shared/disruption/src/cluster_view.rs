@@ -54,10 +54,9 @@ impl<'a> Machine<'a> {
     pub(crate) fn label(&self, key: &str) -> Option<&'a str> {
         self.state.labels().get(key).map(String::as_str)
     }
-    /// The annotation of the Node, or else of the NodeClaim.
+    /// The NodeClaim's annotation until registered, then the Node's.
     pub(crate) fn annotation(&self, key: &str) -> Option<&'a str> {
-        let of_node = self.state.node.as_ref().and_then(|node| node.metadata.annotation(key));
-        of_node.or_else(|| self.claim().and_then(|claim| claim.metadata.annotation(key)))
+        self.state.annotations().get(key).map(String::as_str)
     }
     /// Name of the pool, from the node's label.
     pub(crate) fn pool(&self) -> Option<&'a str> {

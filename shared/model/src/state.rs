@@ -68,6 +68,18 @@ impl StateNode {
         }
     }
 
+    /// The annotations that count, by the same rule: one that the Node got from the NodeClaim can be removed from it.
+    #[must_use]
+    pub fn annotations(&self) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        match (&self.node, &self.claim) {
+            (Some(node), None) => &node.metadata.annotations,
+            (Some(node), Some(_)) if self.registered() => &node.metadata.annotations,
+            (_, Some(claim)) => &claim.metadata.annotations,
+            (None, None) => &NONE,
+        }
+    }
+
     /// The hostname label, or else the name.
     #[must_use]
     pub fn hostname(&self) -> &str {

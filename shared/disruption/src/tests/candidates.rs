@@ -151,10 +151,31 @@ fn only_true_protects_a_node() {
         annotate(&mut scene, "1h");
         scene.expect(&["empty delete [n]"]);
     }
+}
+
+/// The Node got the annotations of its NodeClaim when it registered: since then its own ones count, and can be removed.
+#[test]
+fn a_nodeclaims_annotation_protects_a_node_only_until_it_registers() {
+    let annotate_claim = |scene: &mut Scene| {
+        scene.parts("n").1.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    };
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    annotate_claim(&mut scene);
+    scene.expect(&["empty delete [n]"]);
+    let unregister = |scene: &mut Scene| drop(scene.parts("n").0.metadata.labels.remove(labels::REGISTERED));
     check(
-        |scene| drop(scene.parts("n").1.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned())),
+        |scene| {
+            annotate_claim(scene);
+            unregister(scene);
+        },
         "NodeAnnotation",
     );
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    unregister(&mut scene);
+    scene.parts("n").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    assert_ne!(reason_of(&scene.decide(), "n").code(), "NodeAnnotation", "its own ones do not count yet");
 }
 
 fn protect(scene: &mut Scene, kind: &str, value: &str) {
