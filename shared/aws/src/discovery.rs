@@ -325,6 +325,10 @@ impl Discovery for Ec2Discovery {
         for template in machines.template_names(of_class).await? {
             machines.delete_launch_template(&template).await?;
         }
+        if self.isolation == Isolation::Isolated {
+            // IAM cannot be reached: a profile from before the isolation stays.
+            return Ok(Vec::new());
+        }
         let path = profile_path(cluster.as_str(), self.region.as_str(), class);
         let mut in_use = Vec::new();
         for profile in self.profiles_under(&path).await? {

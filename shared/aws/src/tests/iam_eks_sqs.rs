@@ -83,7 +83,7 @@ fn resources_of_a_class_are_deleted_launch_templates_first() {
         .replace("</InstanceProfile>", "</member></InstanceProfiles><IsTruncated>false</IsTruncated>");
     let deleted = "<DeleteLaunchTemplateResponse><launchTemplate/></DeleteLaunchTemplateResponse>";
     let wire = Wire::answering([(200, templates), (200, deleted), (200, &listed), (200, &running("")), (200, DONE), (404, NO_SUCH)]);
-    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Reachable, clock());
     assert_eq!(run(discovery.release_class(&"demo".into(), "default")).unwrap(), [""; 0]);
     let actions: Vec<String> = (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect();
     let expected = [
@@ -103,6 +103,17 @@ fn resources_of_a_class_are_deleted_launch_templates_first() {
 }
 
 #[test]
+fn in_an_isolated_vpc_a_class_is_released_without_asking_iam() {
+    let templates = "<DescribeLaunchTemplatesResponse><launchTemplates><item><launchTemplateName>t</launchTemplateName></item></launchTemplates></DescribeLaunchTemplatesResponse>";
+    let deleted = "<DeleteLaunchTemplateResponse><launchTemplate/></DeleteLaunchTemplateResponse>";
+    let wire = Wire::answering([(200, templates), (200, deleted)]);
+    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    assert_eq!(run(discovery.release_class(&"demo".into(), "default")).unwrap(), [""; 0]);
+    let actions: Vec<String> = (0..wire.bodies().len()).map(|index| wire.form(index)["Action"].clone()).collect();
+    assert_eq!(actions, ["DescribeLaunchTemplates", "DeleteLaunchTemplate"]);
+}
+
+#[test]
 fn an_instance_profile_in_use_is_not_deleted() {
     let no_templates = "<DescribeLaunchTemplatesResponse><launchTemplates/></DescribeLaunchTemplatesResponse>";
     let listed = profile(&role("NodeRole"))
@@ -112,7 +123,7 @@ fn an_instance_profile_in_use_is_not_deleted() {
     let arn = listed.split_once("<Arn>").unwrap().1.split_once("</Arn>").unwrap().0.to_owned();
     let with = |arn: &str| running(&format!("<iamInstanceProfile><arn>{arn}</arn></iamInstanceProfile>"));
     let wire = Wire::answering([(200, no_templates), (200, &listed), (200, &with(&arn))]);
-    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Isolated, clock());
+    let discovery = Ec2Discovery::new(&wire.config(), "us-east-1".into(), Isolation::Reachable, clock());
     assert_eq!(run(discovery.release_class(&"demo".into(), "default")).unwrap().len(), 1);
     assert_eq!(wire.bodies().len(), 3, "no role is removed and nothing is deleted");
 }

@@ -40,7 +40,7 @@ pub enum FilterError {
     NoneReserved,
     #[error("no type is left that is cheap enough in the spot market")]
     NoneCheapInSpot,
-    #[error("{key} has {found} values among the {MAX_TYPES} cheapest types, minValues asks for {wanted}")]
+    #[error("{key} has {found} values among the cheapest types that one launch can hold, minValues asks for {wanted}")]
     MinValues { key: String, found: usize, wanted: u32 },
 }
 
@@ -188,7 +188,8 @@ fn without_expensive_spot<'a>(candidates: Vec<Candidate<'a>>, wanted: &Wanted<'_
     retain(candidates, |_, offering| offering.capacity_type() != labels::CAPACITY_SPOT || offering.price <= limit)
 }
 
-fn keep_min_values(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> Result<(), FilterError> {
+/// An error if the types have fewer values of a key than `minValues` asks for.
+pub(super) fn keep_min_values(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> Result<(), FilterError> {
     for (key, least) in wanted.min_values() {
         let all = candidates.iter().flat_map(|candidate| &candidate.instance_type.requirements);
         let values: BTreeSet<&String> =

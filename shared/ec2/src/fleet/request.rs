@@ -1,6 +1,6 @@
 //! The fleet request of a claim (aws 7.1 to 7.5, 9.4, 14.2).
 
-use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, select};
+use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, keep_min_values, select};
 use super::template::{self, LaunchTemplate, ReservationTarget};
 use super::{FleetConfig, FleetOverride, FleetRequest, ReservationKind};
 use crate::errors::CreateReason;
@@ -146,6 +146,7 @@ pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
     if configs.is_empty() {
         return Err(LaunchError::NoSubnet(class.metadata.name.clone()));
     }
+    let reservations = reservations(&candidates, &configs);
     let relaxed = input.claim.metadata.annotation(labels::MIN_VALUES_RELAXED) == Some("true");
     let pods = candidates.iter().map(|candidate| candidate.instance_type.capacity.get("pods").units_floor()).min().unwrap_or_default();
     let request = FleetRequest {
@@ -163,7 +164,7 @@ pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
         request,
         tenancy: tenancy.to_owned(),
         partition,
-        reservations: reservations(&candidates),
+        reservations,
         addresses_in_flight: u32::try_from(pods).unwrap_or_default(),
     })
 }
@@ -243,9 +244,13 @@ fn kind_of(offering: &Offering) -> Option<ReservationKind> {
     })
 }
 
-fn reservations(candidates: &[Candidate<'_>]) -> BTreeMap<(String, String), String> {
+/// Those that the fleet may use.
+fn reservations(candidates: &[Candidate<'_>], configs: &[FleetConfig]) -> BTreeMap<(String, String), String> {
+    let entries = configs.iter().flat_map(|config| &config.overrides);
+    let pools: BTreeSet<(&str, &str)> = entries.map(|entry| (entry.instance_type.as_str(), entry.zone.as_str())).collect();
     let all = candidates.iter().flat_map(|candidate| candidate.offerings.iter().map(|offering| (candidate.instance_type, *offering)));
-    all.filter_map(|(each, offering)| {
+    let used = all.filter(|(each, offering)| pools.contains(&(each.name.as_str(), offering.zone())));
+    used.filter_map(|(each, offering)| {
         let id = offering.label(labels::RESERVATION_ID)?;
         Some(((each.name.clone(), offering.zone().to_owned()), id.to_owned()))
     })
@@ -335,7 +340,33 @@ fn configs(
         templates.insert(template.name.clone(), template);
     }
     configs.sort_by_key(|config| config.overrides.first().cloned().map(|first| (first.price, first.instance_type, first.zone)));
+    truncate(input, candidates, &mut templates, &mut configs)?;
     Ok((templates.into_values().collect(), configs))
+}
+
+/// The launch template configs that one CreateFleet takes: the maximum of the list `FleetLaunchTemplateConfigListRequest` in
+/// EC2's service model. For the overrides of an instant fleet there is none.
+pub const MAX_CONFIGS: usize = 50;
+
+/// Keeps the cheapest configs, and the templates of these. What is left still has to satisfy `minValues`.
+fn truncate(
+    input: &LaunchInput<'_>,
+    candidates: &[Candidate<'_>],
+    templates: &mut BTreeMap<String, LaunchTemplate>,
+    configs: &mut Vec<FleetConfig>,
+) -> Result<(), FilterError> {
+    if configs.len() <= MAX_CONFIGS {
+        return Ok(());
+    }
+    configs.truncate(MAX_CONFIGS);
+    templates.retain(|name, _| configs.iter().any(|config| config.launch_template == *name));
+    if input.min_values == MinValuesPolicy::BestEffort {
+        return Ok(());
+    }
+    let types: BTreeSet<&str> = configs.iter().flat_map(|config| &config.overrides).map(|entry| entry.instance_type.as_str()).collect();
+    let left: Vec<Candidate<'_>> =
+        candidates.iter().filter(|candidate| types.contains(candidate.instance_type.name.as_str())).cloned().collect();
+    keep_min_values(&left, &Wanted::new(&input.claim.spec.requirements))
 }
 
 const EFA: &str = "vpc.amazonaws.com/efa";

@@ -3,7 +3,7 @@ use crate::golden::{Case, files};
 use crate::instance_types::{Context, resolve};
 use crate::user_data::tests::{access, without_layout};
 use serde_json::{Map, Value, json};
-use whittle_api::karpenter::NodeClaim;
+use whittle_api::karpenter::{NodeClaim, Operator, Requirement, ResolvedCapacityReservation};
 use whittle_api::labels;
 use whittle_units::Quantity;
 
@@ -86,6 +86,90 @@ fn the_lowest_partition_with_capacity_is_chosen() {
         }
     }
     assert_eq!(prepared(&case).unwrap().partition, Some(4));
+}
+
+const TWENTY_TYPES: [&str; 20] = [
+    "m5.large",
+    "m5.xlarge",
+    "m5d.large",
+    "m5d.24xlarge",
+    "m6i.large",
+    "m6id.32xlarge",
+    "m7i-flex.large",
+    "m8g.medium",
+    "m6g.large",
+    "m4.large",
+    "m4.16xlarge",
+    "t3.large",
+    "t3a.xlarge",
+    "t4g.medium",
+    "t4g.xlarge",
+    "c5.large",
+    "c5n.18xlarge",
+    "c6a.48xlarge",
+    "r5.large",
+    "i3.large",
+];
+const THREE_ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
+
+/// A claim for reserved capacity, of which there is one machine of each of twenty types in each of three zones.
+fn sixty_reservations() -> Case {
+    let mut case = Case::read(&files("launch", "013-sixty-of-many.yaml")[0]);
+    let pools = TWENTY_TYPES.iter().flat_map(|name| THREE_ZONES.iter().map(move |zone| (*name, *zone)));
+    for (index, (instance_type, zone)) in pools.enumerate() {
+        let id = format!("cr-{index:016}");
+        case.reservations.insert(id.clone(), 1);
+        case.class.status.capacity_reservations.push(ResolvedCapacityReservation {
+            id,
+            availability_zone: zone.into(),
+            instance_type: instance_type.into(),
+            instance_match_criteria: "targeted".into(),
+            reservation_type: "default".into(),
+            state: "active".into(),
+            ..ResolvedCapacityReservation::default()
+        });
+    }
+    case.claim.as_mut().unwrap().spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, [labels::CAPACITY_RESERVED])];
+    case
+}
+
+#[test]
+fn of_more_templates_than_one_fleet_takes_the_cheapest_are_used_and_no_others_are_made() {
+    let case = sixty_reservations();
+    let catalog = case.catalog(false);
+    let price = |name: &str| Price::from_nanos(catalog.on_demand_price(name).unwrap().nanos() / 10_000_000);
+    let pools = TWENTY_TYPES.iter().flat_map(|name| THREE_ZONES.iter().map(move |zone| (*name, *zone)));
+    let mut cheapest: Vec<(Price, String, String)> = pools.map(|(name, zone)| (price(name), name.to_owned(), zone.to_owned())).collect();
+    cheapest.sort();
+    cheapest.truncate(MAX_CONFIGS);
+    let launch = prepared(&case).unwrap();
+    let entries = launch.request.configs.iter().flat_map(|config| &config.overrides);
+    let used: Vec<_> = entries.map(|entry| (entry.price, entry.instance_type.clone(), entry.zone.clone())).collect();
+    assert_eq!(used, cheapest);
+    let mut named: Vec<&str> = launch.request.configs.iter().map(|config| config.launch_template.as_str()).collect();
+    named.sort_unstable();
+    assert_eq!(named.len(), MAX_CONFIGS);
+    assert_eq!(named, launch.templates.iter().map(|template| template.name.as_str()).collect::<Vec<_>>());
+    let mut pools: Vec<_> = cheapest.into_iter().map(|(_, name, zone)| (name, zone)).collect();
+    pools.sort();
+    assert_eq!(launch.reservations.into_keys().collect::<Vec<_>>(), pools);
+}
+
+#[test]
+fn min_values_hold_for_what_is_left_of_too_many_templates() {
+    let asking = |types: u32| {
+        let mut case = sixty_reservations();
+        case.claim.as_mut().unwrap().spec.requirements.push(Requirement {
+            key: labels::INSTANCE_TYPE.into(),
+            operator: Operator::Exists,
+            values: Vec::new(),
+            min_values: Some(types),
+        });
+        prepared(&case).map(|launch| launch.request.configs.len())
+    };
+    assert_eq!(asking(17), Ok(MAX_CONFIGS));
+    let error = FilterError::MinValues { key: labels::INSTANCE_TYPE.into(), found: 17, wanted: 18 };
+    assert_eq!(asking(18), Err(LaunchError::Insufficient(error)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! MIME multipart archives for cloud-init: parsing the user's and writing ours.
 
+use super::from_base64;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -11,6 +12,9 @@ pub(super) struct Part {
 }
 
 const CONTENT_TYPE: &str = "Content-Type";
+const TRANSFER_ENCODING: &str = "Content-Transfer-Encoding";
+const BASE64: &str = "base64";
+const QUOTED_PRINTABLE: &str = "quoted-printable";
 const BOUNDARY: &str = "//";
 
 impl Part {
@@ -20,6 +24,29 @@ impl Part {
     /// Its content type, empty when it has none.
     pub(super) fn content_type(&self) -> &str {
         self.headers.get(CONTENT_TYPE).map(String::as_str).unwrap_or_default()
+    }
+    /// How its body is encoded, if it is: `7bit` and the like leave it as it is.
+    fn encoding(&self) -> Option<&'static str> {
+        let name = self.headers.get(TRANSFER_ENCODING)?;
+        [BASE64, QUOTED_PRINTABLE].into_iter().find(|known| name.eq_ignore_ascii_case(known))
+    }
+    /// The part with only the headers without which its body cannot be read.
+    pub(super) fn with_needed_headers(&self) -> Self {
+        let mut part = Self::new(self.content_type(), self.body.clone());
+        part.headers.extend(self.encoding().map(|name| (TRANSFER_ENCODING.to_owned(), name.to_owned())));
+        part
+    }
+    /// The part with its body as plain text.
+    pub(super) fn decoded(&self) -> Result<Self, &'static str> {
+        let body = match self.encoding() {
+            None => self.body.clone(),
+            Some(BASE64) => {
+                let text = from_base64(&self.body).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+                text.ok_or("a part of it is no text in base64, as its header says")?
+            }
+            Some(_) => quoted_printable(&self.body).ok_or("a part of it is no text in quoted-printable, as its header says")?,
+        };
+        Ok(Self::new(self.content_type(), body))
     }
 }
 
@@ -102,6 +129,28 @@ fn headers(text: &str) -> Result<(BTreeMap<String, String>, &str), &'static str>
         }
     }
     Ok((headers, rest))
+}
+
+/// The text of a quoted-printable body (RFC 2045, 6.7).
+fn quoted_printable(body: &str) -> Option<String> {
+    let mut text = Vec::new();
+    let mut lines = body.split('\n').peekable();
+    while let Some(line) = lines.next() {
+        let line = line.trim_end();
+        let (line, continues) = line.strip_suffix('=').map_or((line, false), |start| (start, true));
+        let (start, encoded) = line.split_once('=').map_or((line, None), |(start, rest)| (start, Some(rest)));
+        text.extend_from_slice(start.as_bytes());
+        for piece in encoded.into_iter().flat_map(|rest| rest.split('=')) {
+            let (code, plain) = piece.split_at_checked(2)?;
+            let is_code = code.bytes().all(|digit| digit.is_ascii_hexdigit());
+            text.push(u8::from_str_radix(code, 16).ok().filter(|_| is_code)?);
+            text.extend_from_slice(plain.as_bytes());
+        }
+        if !continues && lines.peek().is_some() {
+            text.push(b'\n');
+        }
+    }
+    String::from_utf8(text).ok()
 }
 
 /// `content-TYPE` becomes `Content-Type`.

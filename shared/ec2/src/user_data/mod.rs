@@ -168,12 +168,16 @@ impl Bootstrap<'_> {
     }
 }
 
-/// As lenient as the hosts' decoders: line breaks, missing padding and spare bits are no errors.
 fn check_base64(text: &str) -> Result<(), String> {
+    from_base64(text).map(drop)
+}
+
+/// As lenient as the hosts' decoders: line breaks, missing padding and spare bits are no errors.
+fn from_base64(text: &str) -> Result<Vec<u8>, String> {
     const LENIENT: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent).with_decode_allow_trailing_bits(true);
     let joined: String = text.split_ascii_whitespace().collect();
-    GeneralPurpose::new(&STANDARD, LENIENT).decode(joined).map(drop).map_err(|error| error.to_string())
+    GeneralPurpose::new(&STANDARD, LENIENT).decode(joined).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -13,16 +13,22 @@ pub(super) fn al2023(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
     let ours = generated(bootstrap)?;
     let mut parts = match bootstrap.custom() {
         None => Vec::new(),
-        Some(text) if mime::looks_like(text) => mime::parse(text)
-            .map_err(|problem| UserDataError::Mime { class: bootstrap.class_name(), problem })?
-            .into_iter()
-            .map(|part| Part::new(part.content_type(), part.body.clone()))
-            .collect(),
+        Some(text) if mime::looks_like(text) => {
+            let given: Result<Vec<Part>, _> = mime::parse(text).and_then(|parts| parts.iter().map(users).collect());
+            given.map_err(|problem| UserDataError::Mime { class: bootstrap.class_name(), problem })?
+        }
         Some(text) if is_configuration(text) => vec![Part::new(NODE_CONFIG, text)],
         Some(text) => vec![Part::new(SHELL, text)],
     };
     parts.push(Part::new(NODE_CONFIG, ours));
     Ok(mime::render(&parts))
+}
+
+/// A part of the user's archive. A NodeConfig is decoded, because nodeadm, which reads it, does not know all encodings;
+/// cloud-init decodes the others.
+fn users(part: &Part) -> Result<Part, &'static str> {
+    let media_type = part.content_type().split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case(NODE_CONFIG) { part.decoded() } else { Ok(part.with_needed_headers()) }
 }
 
 /// Whether the first YAML document is a mapping or empty; later documents are ignored.

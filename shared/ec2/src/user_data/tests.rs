@@ -207,3 +207,45 @@ fn mime_archives_round_trip_and_malformed_ones_are_errors() {
         assert_eq!(mime::parse(text), Err(problem), "{text:?}");
     }
 }
+
+/// The only part of an archive of the user's, as nodes get it.
+fn part_for_al2023(encoding: &str, content_type: &str, body: &str) -> Result<Part, UserDataError> {
+    let mut case = Case::read(&files("userdata", "055-al2023-mime.yaml")[0]);
+    let headers = format!("Content-Type: {content_type}\ncontent-transfer-encoding: {encoding}");
+    case.class.spec.user_data = Some(format!("Content-Type: multipart/mixed; boundary=B\n\n--B\n{headers}\nX-Other: 1\n\n{body}\n--B--\n"));
+    rendered_case(&case).1.map(|text| mime::parse(&text).unwrap().remove(0))
+}
+
+#[test]
+fn an_encoded_part_for_al2023_stays_encoded_and_keeps_the_header_that_says_how() {
+    let script = "text/x-shellscript";
+    for (given, kept, body) in [
+        ("quoted-printable", Some("quoted-printable"), "echo =C3=A9 a=3Db=\n c"),
+        ("BASE64", Some("base64"), "IyEvYmluL3No\nCg=="),
+        ("7bit", None, "echo =C3"),
+        ("base64, perhaps", None, "echo"),
+    ] {
+        let part = part_for_al2023(given, script, body).unwrap();
+        let mut expected = Part::new(script, body);
+        expected.headers.extend(kept.map(|name| ("Content-Transfer-Encoding".to_owned(), name.to_owned())));
+        assert_eq!(part, expected, "{given}");
+    }
+}
+
+#[test]
+fn an_encoded_node_config_of_the_user_is_decoded_for_nodeadm() {
+    let config = "application/node.eks.aws";
+    for (encoding, content_type, body, expected) in [
+        ("Quoted-Printable", config, "kind: Node=  \nConfig \n# =C3=A9=3d=", "kind: NodeConfig\n# é="),
+        ("base64", "Application/node.eks.aws; charset=utf-8", "a2luZDogTm9k\nZUNvbmZpZwo=", "kind: NodeConfig\n"),
+        ("8bit", config, "a: =C3", "a: =C3"),
+    ] {
+        assert_eq!(part_for_al2023(encoding, content_type, body), Ok(Part::new(content_type, expected)), "{encoding}");
+    }
+    for (encoding, body) in
+        [("base64", "!"), ("base64", "/w=="), ("quoted-printable", "=+1"), ("quoted-printable", "a=3"), ("quoted-printable", "=FF")]
+    {
+        let answer = part_for_al2023(encoding, config, body);
+        assert!(matches!(answer, Err(UserDataError::Mime { problem, .. }) if problem.contains(encoding)), "{body}: {answer:?}");
+    }
+}

@@ -14,9 +14,8 @@ use whittle_ec2::fleet::{
 use whittle_sim::region::{Allocation, Region};
 use whittle_units::Price;
 
-/// The limits of one instant fleet.
+/// The limits of one instant fleet. That of 300 overrides is for the types `request` and `maintain` only.
 const CONFIGS_MAX: usize = 50;
-const OVERRIDES_MAX: usize = 300;
 const MACHINES_MAX: u32 = 1000;
 
 /// The request as the region's type, with its allocation strategy.
@@ -48,10 +47,8 @@ pub(super) fn request(place: &mut dyn Place, params: &mut Params) -> Result<(Fle
         configs.push(config(region, &mut given, &kind, prioritized)?);
         given.finish()?;
     }
-    let overrides: usize = configs.iter().map(|config| config.overrides.len()).sum();
-    if configs.is_empty() || configs.len() > CONFIGS_MAX || overrides > OVERRIDES_MAX {
-        let text = format!("A fleet has 1 to {CONFIGS_MAX} launch template configs with at most {OVERRIDES_MAX} overrides");
-        return Err(Fault::new("InvalidFleetConfig", text));
+    if configs.is_empty() || configs.len() > CONFIGS_MAX {
+        return Err(Fault::new("InvalidFleetConfig", format!("A fleet has 1 to {CONFIGS_MAX} launch template configs")));
     }
     let reservation = reservation_kind(region, &configs, &kind);
     let request = FleetRequest {
