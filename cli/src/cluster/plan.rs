@@ -4,7 +4,7 @@ use super::facts::{Bell, Facts, Wanted};
 use super::manifests::{self, apply, contains, is_applied_by_us, is_marked, marked, reference};
 use super::step::{Action, MARK, State, Step};
 use super::watcher;
-use crate::live::account::{DISCOVERY, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged};
+use crate::live::account::{DISCOVERY, EC2_SERVICE, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged, ec2_service};
 use crate::live::deployment::FUNCTIONS;
 use serde_json::{Value, json};
 use whittle_ports::{NamePatterns, Settings, names_of};
@@ -138,6 +138,7 @@ fn role_is_refused(facts: &Facts, wanted: &Wanted) -> Option<State> {
 fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
     let name = wanted.node_role.as_str();
     let partition = facts.stack.partition.as_str();
+    let service = ec2_service(partition);
     let attach = |policy: &str| {
         let arn = format!("arn:{partition}:iam::aws:policy/{policy}");
         Action::aws(&["iam", "attach-role-policy", "--role-name", name, "--policy-arn", &arn])
@@ -149,8 +150,9 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
             State::blocked("a role's name has at most 64 letters", "name a role by --node-role, and let the stack's NodeRoles have it")
         }
         None => {
+            let services = if service == EC2_SERVICE { json!(service) } else { json!([EC2_SERVICE, service]) };
             let trust = json!({"Version": "2012-10-17", "Statement": [{
-                "Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"
+                "Effect": "Allow", "Principal": {"Service": services}, "Action": "sts:AssumeRole"
             }]});
             let tag = format!("Key={MARK},Value={}", wanted.cluster);
             let new = ["iam", "create-role", "--role-name", name, "--assume-role-policy-document", &trust.to_string(), "--tags", &tag];
@@ -161,7 +163,7 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
         }
         Some(role) if !role.trusts_ec2 => State::blocked(
             format!("EC2 may not assume role {name}"),
-            "let ec2.amazonaws.com assume it, or name another role by --node-role",
+            format!("let {service} assume it, or name another role by --node-role"),
         ),
         Some(role) if missing(role).is_empty() => State::Exists,
         // One that a run before this one began.

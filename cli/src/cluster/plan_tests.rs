@@ -167,6 +167,22 @@ fn what_the_user_has_to_do_blocks_with_the_remedy() {
 }
 
 #[test]
+fn a_new_node_role_trusts_ec2_by_all_its_names_in_the_partition() {
+    for (partition, services) in [("aws", r#""ec2.amazonaws.com""#), ("aws-cn", r#"["ec2.amazonaws.com","ec2.amazonaws.com.cn"]"#)] {
+        let new = |facts: &mut Facts, _: &mut Wanted| (facts.stack.partition, facts.node_role) = (partition.into(), None);
+        let (is, command) = after(new, "node-role");
+        assert_eq!(is, State::ToDo);
+        assert!(command.contains(&format!(r#""Principal":{{"Service":{services}}}"#)), "{command}");
+        assert!(command.contains(&format!("arn:{partition}:iam::aws:policy/AmazonEKSWorkerNodePolicy")), "{command}");
+    }
+    let chinese = |facts: &mut Facts, _: &mut Wanted| {
+        facts.stack.partition = "aws-cn".into();
+        facts.node_role.as_mut().unwrap().trusts_ec2 = false;
+    };
+    blocked(chinese, "node-role", "may not assume", "let ec2.amazonaws.com.cn assume it");
+}
+
+#[test]
 fn what_was_there_before_is_left_alone() {
     let unmark = |facts: &mut Facts| facts.objects.iter_mut().for_each(|object| object["metadata"]["labels"] = json!({}));
     let karpenters = |facts: &mut Facts, _: &mut Wanted| {

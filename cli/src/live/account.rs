@@ -51,6 +51,14 @@ impl Entry {
     }
 }
 
+/// The name by which EC2 assumes roles in most partitions.
+pub(crate) const EC2_SERVICE: &str = "ec2.amazonaws.com";
+
+/// The name by which EC2 assumes roles in a partition.
+pub(crate) fn ec2_service(partition: &str) -> &'static str {
+    if partition == "aws-cn" { "ec2.amazonaws.com.cn" } else { EC2_SERVICE }
+}
+
 /// The most letters of a role's name.
 pub(crate) const ROLE_NAME_MAX: usize = 64;
 
@@ -69,6 +77,13 @@ pub(crate) struct Role {
     pub(crate) tags: BTreeMap<String, String>,
     /// Instance profiles that contain it.
     pub(crate) profiles: Vec<String>,
+}
+
+impl Role {
+    /// The partition of its account.
+    pub(crate) fn partition(&self) -> &str {
+        self.arn.split(':').nth(1).unwrap_or("aws")
+    }
 }
 
 /// A subnet or a security group.
@@ -145,6 +160,21 @@ fn texts(value: &Value, at: &str) -> Vec<String> {
     list(value, at).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
+/// The entries of a list in a policy, where one may stand without its list.
+fn entries(value: Option<&Value>) -> &[Value] {
+    match value {
+        Some(Value::Array(all)) => all.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    }
+}
+
+/// Whether a trust policy lets a service assume its role.
+fn trusts(policy: &Value, service: &str) -> bool {
+    let names_it = |statement: &&Value| entries(statement.pointer("/Principal/Service")).iter().any(|name| name.as_str() == Some(service));
+    entries(policy.get("Statement")).iter().filter(names_it).any(|statement| text(statement, "/Effect") == "Allow")
+}
+
 fn pairs(tags: &[Value]) -> BTreeMap<String, String> {
     tags.iter().map(|tag| (text(tag, "/Key").to_owned(), text(tag, "/Value").to_owned())).collect()
 }
@@ -201,17 +231,18 @@ impl Account<'_> {
         let Some(answer) = none_if(self.ask(&["iam", "get-role", "--role-name", name]), "NoSuchEntity")? else { return Ok(None) };
         let attached = self.ask(&["iam", "list-attached-role-policies", "--role-name", name])?;
         let profiles = self.ask(&["iam", "list-instance-profiles-for-role", "--role-name", name])?;
-        let trust = answer.pointer("/Role/AssumeRolePolicyDocument").map(Value::to_string).unwrap_or_default();
         let names =
             |answer: &Value, at: &str, name: &str| list(answer, at).iter().map(|one| text(one, name).to_owned()).collect::<Vec<_>>();
+        let role = Role { arn: text(&answer, "/Role/Arn").to_owned(), ..Role::default() };
+        let trust = answer.pointer("/Role/AssumeRolePolicyDocument").unwrap_or(&Value::Null);
         Ok(Some(Role {
-            arn: text(&answer, "/Role/Arn").to_owned(),
-            trusts_ec2: trust.contains("ec2.amazonaws.com"),
+            trusts_ec2: trusts(trust, ec2_service(role.partition())),
             policies: names(&attached, "/AttachedPolicies", "/PolicyName").into_iter().collect(),
             attached: names(&attached, "/AttachedPolicies", "/PolicyArn"),
             inline: Vec::new(),
             tags: pairs(list(&answer, "/Role/Tags")),
             profiles: names(&profiles, "/InstanceProfiles", "/InstanceProfileName"),
+            ..role
         }))
     }
 
@@ -307,6 +338,33 @@ mod tests {
         ] {
             assert_eq!(Entry { kind: kind.into(), ..Entry::default() }.lets_nodes_join(), expected, "{kind}");
         }
+    }
+
+    #[test]
+    fn a_role_trusts_ec2_by_its_exact_name_in_the_partition() {
+        let policy = |effect: &str, services: Value| json!({"Statement": [{"Effect": effect, "Principal": {"Service": services}}]});
+        let (usual, chinese) = (ec2_service("aws"), ec2_service("aws-cn"));
+        assert_eq!((usual, chinese), ("ec2.amazonaws.com", "ec2.amazonaws.com.cn"));
+        for (document, by_usual, by_chinese) in [
+            (policy("Allow", json!(usual)), true, false),
+            (policy("Allow", json!([usual, chinese])), true, true),
+            (policy("Allow", json!(["lambda.amazonaws.com", chinese])), false, true),
+            (policy("Allow", json!("spot.ec2.amazonaws.com")), false, false),
+            (policy("Deny", json!(usual)), false, false),
+            (json!({"Statement": {"Effect": "Allow", "Principal": {"Service": usual}}}), true, false),
+            (json!({"Statement": [{"Effect": "Allow", "Principal": {"AWS": usual}}]}), false, false),
+            (Value::Null, false, false),
+        ] {
+            assert_eq!((trusts(&document, usual), trusts(&document, chinese)), (by_usual, by_chinese), "{document}");
+        }
+    }
+
+    #[test]
+    fn the_partition_of_a_role_is_that_of_its_arn() {
+        let of = |arn: &str| Role { arn: arn.into(), ..Role::default() }.partition().to_owned();
+        assert_eq!(of("arn:aws-cn:iam::1:role/nodes"), "aws-cn");
+        assert_eq!(of("arn:aws:iam::1:role/nodes"), "aws");
+        assert_eq!(of(""), "aws");
     }
 
     #[test]

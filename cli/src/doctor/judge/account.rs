@@ -2,7 +2,7 @@
 
 use super::super::facts::{Facts, InAccount};
 use super::{Finding, add, known};
-use crate::live::account::{NODE_POLICIES, SPOT_ROLE, Tagged};
+use crate::live::account::{NODE_POLICIES, SPOT_ROLE, Tagged, ec2_service};
 use crate::live::deployment::FUNCTIONS;
 use crate::money::counted;
 
@@ -78,7 +78,7 @@ fn node_role(facts: &Facts, account: &InAccount) -> Finding {
         Some(role) if !role.trusts_ec2 => Finding::problem(
             "node role",
             format!("EC2 may not assume {name}"),
-            format!("let ec2.amazonaws.com assume it: aws iam update-assume-role-policy --role-name {name}"),
+            format!("let {} assume it: aws iam update-assume-role-policy --role-name {name}", ec2_service(role.partition())),
         ),
         Some(role) => {
             let older = role.policies.contains("AmazonEC2ContainerRegistryReadOnly");
@@ -88,7 +88,8 @@ fn node_role(facts: &Facts, account: &InAccount) -> Finding {
                 return Finding::ok("node role", format!("{name} with its policies"));
             }
             let remedy = format!(
-                "aws iam attach-role-policy --role-name {name} --policy-arn arn:aws:iam::aws:policy/{}",
+                "aws iam attach-role-policy --role-name {name} --policy-arn arn:{}:iam::aws:policy/{}",
+                role.partition(),
                 missing.join(" (and so on) ")
             );
             Finding::warning("node role", format!("{name} lacks {}, unless other policies allow the same", missing.join(", ")), remedy)

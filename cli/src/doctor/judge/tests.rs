@@ -251,6 +251,27 @@ fn the_account_is_judged() {
 }
 
 #[test]
+fn remedies_for_a_node_role_are_those_of_its_partition() {
+    let chinese = |facts: &mut Facts| {
+        let arn = "arn:aws-cn:iam::1:role/KarpenterNodeRole-shop";
+        let entries = facts.account().entries.as_mut().unwrap();
+        let entry = entries.remove(NODES).unwrap();
+        entries.insert(arn.into(), entry);
+        facts.account().node_role.as_mut().unwrap().as_mut().unwrap().arn = arn.into();
+    };
+    let lacking = |facts: &mut Facts| {
+        chinese(facts);
+        facts.account().node_role.as_mut().unwrap().as_mut().unwrap().policies.remove("AmazonEKS_CNI_Policy");
+    };
+    found(Status::Warning, lacking, "node role", "AmazonEKS_CNI_Policy", "arn:aws-cn:iam::aws:policy/AmazonEKS_CNI_Policy");
+    let closed = |facts: &mut Facts| {
+        chinese(facts);
+        facts.account().node_role.as_mut().unwrap().as_mut().unwrap().trusts_ec2 = false;
+    };
+    found(Status::Problem, closed, "node role", "may not assume", "let ec2.amazonaws.com.cn assume it");
+}
+
+#[test]
 fn the_cluster_is_judged() {
     use Status::{Problem, Warning};
     let old =
