@@ -136,10 +136,11 @@ pub(crate) fn may_be_in(pod: &Pod, key: &str, value: &str) -> bool {
     selected && (terms.is_empty() || terms.iter().any(holds))
 }
 
-/// Host ports as (address, port, protocol).
+/// Host ports of containers and sidecars, as (address, port, protocol).
 pub(crate) fn ports(pod: &Pod) -> Vec<(String, i32, String)> {
     let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
-    let all = pod.spec.containers.iter().flat_map(|c| &c.ports).filter(|p| p.host_port != 0);
+    let sidecars = pod.spec.init_containers.iter().filter(|c| c.restart_policy == "Always");
+    let all = pod.spec.containers.iter().chain(sidecars).flat_map(|c| &c.ports).filter(|p| p.host_port != 0);
     all.map(|p| (or(&p.host_ip, "0.0.0.0"), p.host_port, or(&p.protocol, "TCP"))).collect()
 }
 

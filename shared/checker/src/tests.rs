@@ -210,6 +210,21 @@ fn pod_anti_affinity_needs_the_topology_label() {
     assert_eq!(world.violated_rules(&plan), ["anti-affinity"], "in a zone it repels");
 }
 
+#[test]
+fn host_ports_of_sidecars_are_checked() {
+    let init = json!({"initContainers": [{"name": "s", "ports": [{"containerPort": 9100, "hostPort": 9100}]}]});
+    let mut world = World::new();
+    world.objects.pods = ["one-0", "two-0"].into_iter().map(|name| serde_json::from_value(pod(name, init.clone())).unwrap()).collect();
+    world.nodes.clear();
+    let plan = world.plan();
+    assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [2], "{plan:?}");
+    assert_eq!(world.violated_rules(&plan), [""; 0]);
+    for pod in world.objects.pods.iter_mut() {
+        pod.spec.init_containers[0].restart_policy = "Always".into();
+    }
+    assert_eq!(world.violated_rules(&plan), ["host-port"]);
+}
+
 /// A pod that may be the first of its group anywhere must not be separated from the group once all are placed.
 #[test]
 fn the_first_pod_of_a_group_is_not_separated_from_the_second() {

@@ -1,13 +1,14 @@
 //! What earlier passes found out: the pods that they could not place, and the state of the cluster at the time. While nothing
-//! has changed that could help such a pod, it is not evaluated again.
+//! has changed that could help such a pod, it is not evaluated again, except once in five minutes.
 //!
 //! Only improvements count: a node that fills up helps no pod. What a pod requires of other pods, and how much of a limit they
 //! leave, changes with every pod, so such pods are also compared with the pods of the cluster.
 
+use crate::hash::Mix;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::hash::Hasher;
+use std::hash::{Hash as _, Hasher};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
@@ -15,7 +16,7 @@ use whittle_api::{ClusterObjects, conditions};
 use whittle_model::pods;
 use whittle_model::scheduling::{Cause, Input, Options, Plan, Reason, Settled, Unready};
 use whittle_model::state::StateNode;
-use whittle_units::Fnv1a;
+use whittle_units::{Fnv1a, SignedDuration, Timestamp};
 
 /// Above this number, all nodes are remembered as one hash: a change of any node then counts.
 const NODES_MAX: usize = 1000;
@@ -25,12 +26,14 @@ const PODS_MAX: usize = 2000;
 const REASONS_MAX: usize = 100;
 /// Longer messages are truncated.
 const MESSAGE_MAX: usize = 600;
+/// Everything is evaluated again once in this time, even if nothing seems to have changed.
+const VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The memory of one cluster. It may be lost at any time: the next pass then only takes longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Hash of everything except nodes and pods.
+    /// Hash of everything except nodes and pods, and of the span of time for which all of this counts.
     general: u64,
     /// Hash of all pods, as far as the constraints of other pods see them.
     neighbours: u64,
@@ -196,8 +199,14 @@ fn neighbours(input: &Input<'_>) -> u64 {
     input.objects.pods.iter().chain(input.virtual_pods).fold(0, |sum, pod| sum.wrapping_add(of(pod)))
 }
 
+/// The number of the span of `VALID_FOR` that a time is in: all that was settled is forgotten when the next one begins.
+fn span_of(now: Timestamp) -> u64 {
+    now.as_second().div_euclid(VALID_FOR.as_secs()).cast_unsigned()
+}
+
 fn general(input: &Input<'_>, options: &Options) -> u64 {
     let mut hash = Hash::default();
+    hash.number(span_of(input.now));
     hash.text(&format!("{:?} {:?} {:?} {}", options.packing, options.preferences, options.min_values, options.reserved_capacity));
     hash.object(&options.default_spread);
     if !options.default_spread.is_empty() {
@@ -215,6 +224,9 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
     for pod in pods::daemon_pods(daemon_sets, &input.objects.pods) {
         hash.text(&pod.metadata.namespace).object(&pods::effective_requests(&pod)).object(&pod.spec.tolerations);
         hash.object(&pod.spec.node_selector).object(&pod.spec.affinity);
+        for taken in pods::host_ports(&pod) {
+            hash.text(&taken.ip).number(u64::from(taken.port.cast_unsigned())).text(&taken.protocol);
+        }
     }
     sorted(namespaces, |n| n.metadata.key()).iter().for_each(|n| {
         hash.text(&n.metadata.name).object(&n.metadata.labels);
@@ -250,20 +262,22 @@ fn sorted<T>(list: &[T], key: impl Fn(&T) -> String) -> Vec<&T> {
     out
 }
 
-/// A hash of what can be bought: types with their capacity, offerings with price, availability and free reservations.
+/// A hash of what can be bought: types with their requirements and capacity, offerings with theirs, price, availability and free
+/// reservations. They are megabytes, so that whole words are hashed at once.
 fn catalog(types: &[InstanceType]) -> u64 {
-    let mut hash = Hash::default();
+    let mut hash = Mix::default();
     for t in types {
-        hash.text(&t.name).number(t.requirements.len() as u64);
-        t.capacity.iter().chain(t.overhead.iter()).for_each(|(name, amount)| {
-            hash.text(name).number(amount.milli().cast_unsigned());
-        });
+        t.name.hash(&mut hash);
+        t.requirements.hash(&mut hash);
+        for (name, amount) in t.capacity.iter().chain(t.overhead.iter()) {
+            (name, amount.milli()).hash(&mut hash);
+        }
         for offer in &t.offerings {
-            hash.text(offer.zone()).text(offer.capacity_type()).number(offer.price.nanos()).number(u64::from(offer.available));
-            hash.number(offer.reservation_capacity.map_or(0, |n| u64::from(n) + 1));
+            offer.requirements.hash(&mut hash);
+            (offer.price.nanos(), offer.available, offer.reservation_capacity).hash(&mut hash);
         }
     }
-    hash.0.finish()
+    hash.finish()
 }
 
 fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {

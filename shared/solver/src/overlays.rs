@@ -2,9 +2,8 @@
 //!
 //! Overlays are applied by descending weight, then by descending name. An overlay of higher weight wins for each
 //! offering (price) and each resource (capacity); lower ones fill in what is still unchanged. Two overlays of equal
-//! weight that change the same thing conflict: the later one is not applied at all.
+//! weight that set the same thing conflict, even where one of higher weight wins: the later one is not applied at all.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
@@ -141,6 +140,15 @@ struct OverlayMatch {
     types: Vec<(usize, Vec<usize>)>,
 }
 
+/// The overlay that named each thing last. A thing that is absent is still unchanged: the first overlay that names it changes it.
+#[derive(Default)]
+struct Named<'o> {
+    /// By NodePool, type and offering.
+    prices: BTreeMap<(String, usize, usize), &'o NodeOverlay>,
+    /// By NodePool, type and resource.
+    capacities: BTreeMap<(String, usize, String), &'o NodeOverlay>,
+}
+
 /// The prices that overlays give to types of which EC2 publishes none, such as previews: those of overlays with an absolute price and
 /// nothing but type names in their requirements (aws 4.4).
 #[must_use]
@@ -168,10 +176,7 @@ fn by_weight(overlays: &[NodeOverlay]) -> Vec<&NodeOverlay> {
 #[must_use]
 pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Overlaid {
     let mut out = Overlaid { catalog, ..Overlaid::default() };
-    // The overlay that changed each price (by NodePool, type and offering) and capacity (by NodePool, type and
-    // resource).
-    let mut prices: BTreeMap<(String, usize, usize), &NodeOverlay> = BTreeMap::new();
-    let mut capacities: BTreeMap<(String, usize, String), &NodeOverlay> = BTreeMap::new();
+    let mut named = Named::default();
     for overlay in by_weight(overlays) {
         let name = overlay.metadata.name.clone();
         if let Some(error) = spec_error(overlay) {
@@ -180,12 +185,12 @@ pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Ov
         }
         let matches: Vec<OverlayMatch> =
             pools.iter().filter_map(|pool| match_overlay(overlay, pool, out.catalog.get(&pool.metadata.name)?)).collect();
-        if let Some(other) = conflict(overlay, &matches, &prices, &capacities) {
+        if let Some(other) = conflict(overlay, &matches, &named) {
             out.statuses.insert(name, OverlayStatus::Conflict(other));
             continue;
         }
         for matched in &matches {
-            apply_overlay(overlay, matched, &mut out, &mut prices, &mut capacities);
+            apply_overlay(overlay, matched, &mut out, &mut named);
         }
         out.statuses.insert(name, OverlayStatus::Used);
     }
@@ -245,13 +250,9 @@ fn has_price(overlay: &NodeOverlay) -> bool {
     [&overlay.spec.price, &overlay.spec.price_adjustment].into_iter().flatten().any(|t| !t.is_empty())
 }
 
-/// An overlay of the same weight that changes the same price or resource.
-fn conflict(
-    overlay: &NodeOverlay,
-    matches: &[OverlayMatch],
-    prices: &BTreeMap<(String, usize, usize), &NodeOverlay>,
-    capacities: &BTreeMap<(String, usize, String), &NodeOverlay>,
-) -> Option<String> {
+/// An overlay of the same weight that sets the same price or resource.
+fn conflict(overlay: &NodeOverlay, matches: &[OverlayMatch], named: &Named<'_>) -> Option<String> {
+    let Named { prices, capacities } = named;
     let equal = |other: &&&NodeOverlay| weight(other) == weight(overlay);
     for matched in matches {
         for (at, offerings) in &matched.types {
@@ -266,13 +267,7 @@ fn conflict(
     None
 }
 
-fn apply_overlay<'o>(
-    overlay: &'o NodeOverlay,
-    matched: &OverlayMatch,
-    out: &mut Overlaid,
-    prices: &mut BTreeMap<(String, usize, usize), &'o NodeOverlay>,
-    capacities: &mut BTreeMap<(String, usize, String), &'o NodeOverlay>,
-) {
+fn apply_overlay<'o>(overlay: &'o NodeOverlay, matched: &OverlayMatch, out: &mut Overlaid, named: &mut Named<'o>) {
     let Some(types) = out.catalog.get_mut(&matched.pool) else { return };
     // Lists are shared between NodePools until one of them is changed.
     let types = Arc::make_mut(types).change();
@@ -281,15 +276,13 @@ fn apply_overlay<'o>(
         let instance_type = &mut types[*at];
         let mut changed = Offerings::new();
         for n in offerings {
-            let unchanged = !prices.contains_key(&(matched.pool.clone(), *at, *n));
-            if let (Some(text), true) = (text, unchanged)
-                && let Some(price) = adjusted_price(instance_type.offerings[*n].price, text)
-            {
+            let Some(text) = text else { break };
+            let unchanged = named.prices.insert((matched.pool.clone(), *at, *n), overlay).is_none();
+            if unchanged && let Some(price) = adjusted_price(instance_type.offerings[*n].price, text) {
                 let offering = &mut instance_type.offerings[*n];
                 let is_known = overlay.spec.price.is_some() || offering.price > Price::ZERO;
                 offering.price = if is_known { price.max(FREE) } else { price };
                 changed.insert((offering.capacity_type().to_owned(), offering.zone().to_owned()));
-                prices.insert((matched.pool.clone(), *at, *n), overlay);
             }
         }
         if let Some(text) = text.filter(|_| !changed.is_empty()) {
@@ -300,10 +293,9 @@ fn apply_overlay<'o>(
             of_type.push((text.clone(), changed));
         }
         for (name, amount) in overlay.spec.capacity.iter() {
-            let key = (matched.pool.clone(), *at, name.to_owned());
-            if let Entry::Vacant(unchanged) = capacities.entry(key) {
+            let unchanged = named.capacities.insert((matched.pool.clone(), *at, name.to_owned()), overlay).is_none();
+            if unchanged {
                 instance_type.capacity.set(name, amount.max(Quantity::ZERO));
-                unchanged.insert(overlay);
                 out.resized
                     .entry(matched.pool.clone())
                     .or_default()
@@ -447,6 +439,26 @@ mod tests {
             "names count from the end"
         );
         assert!(changed(&out).values().all(|p| *p == 7.0), "it changes nothing at all");
+    }
+
+    #[test]
+    fn equal_weights_are_a_conflict_even_where_a_heavier_overlay_decides() {
+        let price = |types: &[&str], price: &str| json!({"requirements": [r(labels::INSTANCE_TYPE, types)], "price": price});
+        let capacity = |amount: &str| json!({"requirements": [], "capacity": {"x/a": amount}});
+        let three = |heavy: Value, first: Value, second: Value| {
+            with(json!([overlay("heavy", 10, &heavy), overlay("z-first", 5, &first), overlay("a-second", 5, &second)]))
+        };
+        for out in
+            [three(price(&["a"], "5"), price(&["a", "b"], "4"), price(&["a"], "2")), three(capacity("1"), capacity("2"), capacity("3"))]
+        {
+            let statuses = ["heavy", "z-first", "a-second"].map(|name| &out.statuses[name]);
+            assert_eq!(statuses, [&OverlayStatus::Used, &OverlayStatus::Used, &OverlayStatus::Conflict("z-first".into())]);
+        }
+        let out = three(price(&["a"], "5"), price(&["a", "b"], "4"), price(&["a", "b"], "2"));
+        let prices = changed(&out);
+        assert_eq!((prices["one/a/x/spot"], prices["one/b/x/spot"]), (5.0, 4.0), "the later one changes nothing");
+        let apart = three(price(&["a", "b"], "5"), price(&["a"], "4"), price(&["b"], "2"));
+        assert!(apart.statuses.values().all(|status| *status == OverlayStatus::Used), "{:?}", apart.statuses);
     }
 
     #[test]

@@ -36,6 +36,9 @@ fn from_template(set: &DaemonSet) -> Pod {
     let mut spec = set.spec.template.spec.clone();
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut()) {
         limits_become_requests(container);
+        if spec.host_network {
+            ports_become_host_ports(container);
+        }
     }
     Pod {
         metadata: ObjectMeta {
@@ -74,6 +77,13 @@ fn limits_become_requests(container: &mut Container) {
         for (name, amount) in &resources.limits.0 {
             resources.requests.0.entry(name.clone()).or_insert(*amount);
         }
+    }
+}
+
+/// In the network of the host, a container's ports are the host's, as in the API server's defaulting.
+fn ports_become_host_ports(container: &mut Container) {
+    for port in container.ports.iter_mut().filter(|port| port.host_port == 0) {
+        port.host_port = port.container_port;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Host ports of pods.
 
+use super::requests::is_sidecar;
 use std::fmt;
 use whittle_api::k8s::Pod;
 
@@ -30,11 +31,13 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// The host ports of a pod's containers (init containers do not count).
+/// The host ports of a pod's containers and sidecars. Other init containers do not count, as for the scheduler of Kubernetes: they end
+/// before the containers begin.
 #[must_use]
 pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let mut out: Vec<HostPort> = Vec::new();
-    for port in pod.spec.containers.iter().flat_map(|c| &c.ports).filter(|p| p.host_port != 0) {
+    let sidecars = pod.spec.init_containers.iter().filter(|c| is_sidecar(c));
+    for port in pod.spec.containers.iter().chain(sidecars).flat_map(|c| &c.ports).filter(|p| p.host_port != 0) {
         let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
         out.push(HostPort { ip: or(&port.host_ip, "0.0.0.0"), port: port.host_port, protocol: or(&port.protocol, "TCP") });
     }

@@ -55,7 +55,8 @@ pub fn negative_requests(pod: &Pod) -> BTreeMap<&str, Quantity> {
     lists.flat_map(Resources::iter).filter(|(_, amount)| *amount < Quantity::ZERO).collect()
 }
 
-fn is_sidecar(container: &Container) -> bool {
+/// Whether an init container keeps running beside the containers.
+pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy == "Always"
 }
 

@@ -206,6 +206,21 @@ fn host_ports_of_daemons_are_taken_on_the_types_that_run_them() {
 }
 
 #[test]
+fn the_ports_of_a_daemon_in_the_hosts_network_are_taken_before_it_has_pods() {
+    let open = json!({"ports": [{"containerPort": 8080, "protocol": "TCP"}]});
+    let port = json!({"ports": [{"containerPort": 8080, "hostPort": 8080, "protocol": "TCP"}]});
+    let sidecar = json!({"initContainers": [{"name": "s", "restartPolicy": "Always", "ports": open["ports"]}]});
+    let host_network = json!({"hostNetwork": true});
+    let on_host = |spec: &Value| all(&[spec.clone(), host_network.clone()]);
+    for (spec, waiting) in [(on_host(&open), 1), (on_host(&sidecar), 1), (open, 0), (sidecar, 0)] {
+        let mut world = World::new();
+        daemon(&mut world, "agent", spec.clone());
+        world.pod("it", port.clone());
+        assert_eq!(left(&world.plan()).len(), waiting, "{spec}");
+    }
+}
+
+#[test]
 fn a_port_that_daemons_have_is_named_among_what_the_types_lack() {
     let port = json!({"ports": [{"containerPort": 8080, "hostPort": 8080, "protocol": "TCP"}]});
     let mut world = World::new();

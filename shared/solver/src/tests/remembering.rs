@@ -4,9 +4,10 @@ use super::world::{World, Z, absent, all, hard, instance_type, left, near, offer
 use crate::Memory;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_model::scheduling::{Cause, MinValuesPolicy, Options, Packing, PoolRejection, Reason};
-use whittle_units::Quantity;
+use whittle_model::scheduling::{Cause, Input, MinValuesPolicy, Options, Packing, PoolRejection, Reason};
+use whittle_units::{Quantity, SignedDuration};
 
 /// A node with a pod on it, a pod that is too large, one whose affinity matches no pod, and a type without capacity that would
 /// fit the first.
@@ -26,7 +27,12 @@ fn stuck() -> World {
 /// The pods that a pass after `change` does not evaluate again.
 #[track_caller]
 fn check(change: impl FnOnce(&mut World), expected: &[&str]) {
-    let mut world = stuck();
+    check_of(stuck(), change, expected);
+}
+
+/// The same in a cluster of its own.
+#[track_caller]
+fn check_of(mut world: World, change: impl FnOnce(&mut World), expected: &[&str]) {
     let first = world.solve(&world.options);
     assert_eq!(left(&first), ["follower", "large"]);
     let memory = world.ask(|input| Memory::after(input, &world.options, &first));
@@ -101,6 +107,48 @@ fn whatever_could_help_wakes_everybody() {
     check(|w| w.objects.storage_classes.push(serde_json::from_value(json!({"metadata": {"name": "s"}})).unwrap()), &[]);
     check(|w| w.objects.namespaces.push(serde_json::from_value(json!({"metadata": {"name": "other"}})).unwrap()), &[]);
     check(|w| w.options.min_values = MinValuesPolicy::BestEffort, &[]);
+}
+
+#[test]
+fn what_a_type_or_an_offering_requires_is_compared_whole() {
+    let size = |w: &mut World| w.types[0].requirements.iter_mut().find(|r| r.key == "size").unwrap().values = vec!["large".into()];
+    check(size, &[]);
+    let reservation = "karpenter.k8s.aws/capacity-reservation-id";
+    check(|w| w.types[0].offerings[0].requirements.push(Requirement::is_in(reservation, ["cr-1"])), &[]);
+    let reserved = || {
+        let mut world = stuck();
+        world.types[0].offerings[0].requirements.push(Requirement::is_in(reservation, ["cr-1"]));
+        world
+    };
+    check_of(reserved(), |_| (), BOTH);
+    check_of(reserved(), |w| w.types[0].offerings[0].requirements.last_mut().unwrap().values = vec!["cr-2".into()], &[]);
+}
+
+#[test]
+fn ports_of_daemons_are_compared() {
+    let mut world = stuck();
+    let ports = json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]);
+    let daemon = json!({"metadata": {"name": "d", "namespace": "default"},
+        "spec": {"template": {"metadata": {}, "spec": {"containers": [{"name": "c", "ports": ports}]}}}});
+    world.objects.daemon_sets.push(serde_json::from_value(daemon).unwrap());
+    check_of(world.clone(), |_| (), BOTH);
+    check_of(world.clone(), |w| w.objects.daemon_sets[0].spec.template.spec.containers[0].ports[0].host_port = 81, &[]);
+    check_of(world, |w| w.objects.daemon_sets[0].spec.template.spec.containers[0].ports.clear(), &[]);
+}
+
+#[test]
+fn once_in_five_minutes_everything_is_looked_at_again() {
+    let world = stuck();
+    let plan = world.solve(&world.options);
+    let memory = world.ask(|input| Memory::after(input, &world.options, &plan));
+    let settled_after = |seconds: i64| {
+        world.ask(|input| {
+            let later = Input { now: input.now + SignedDuration::from_secs(seconds), ..*input };
+            memory.settled(&later, &world.options).len()
+        })
+    };
+    // The clock of these tests begins at a whole hour.
+    assert_eq!([0, 60, 299, 300, 360].map(settled_after), [2, 2, 2, 0, 0]);
 }
 
 #[test]

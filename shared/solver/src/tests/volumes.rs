@@ -392,3 +392,15 @@ fn host_ports_clash_by_port_protocol_and_address() {
     world.pod("own", json!({"ports": [port(80, "TCP", ""), port(80, "TCP", "1.1.1.1")]}));
     assert!(left(&world.plan()).is_empty(), "a pod does not clash with itself");
 }
+
+#[test]
+fn host_ports_of_sidecars_clash_and_those_of_other_init_containers_do_not() {
+    let machines = |restart_policy: &str| {
+        let mut world = World::new();
+        let ports = json!([{"containerPort": 9100, "hostPort": 9100}]);
+        let init = json!({"initContainers": [{"name": "s", "restartPolicy": restart_policy, "ports": ports}]});
+        world.pods("web", 2, &all(&[json!({"cpu": "100m"}), init]));
+        world.plan().claims.len()
+    };
+    assert_eq!((machines("Always"), machines("")), (2, 1));
+}
