@@ -11,8 +11,9 @@ mod workloads;
 use crate::local::Output;
 use crate::look::ClusterArgs;
 use crate::mapping;
+use crate::source::files::{self, Readable};
 use crate::source::settings as plan_settings;
-use crate::source::{self, acceptance, files, served};
+use crate::source::{self, acceptance, served};
 use crate::validate;
 use findings::{Findings, Level};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ Examples:
   whittle check --values values.yaml --environment -o json
 
 Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of), --node-role could not
-be looked up or the output cannot be written, 2 if the input cannot be read.")]
+be looked up or the output cannot be written, 2 if the input cannot be read, such as a file that is no YAML.")]
 pub struct Args {
     /// Manifests: a file, a directory (its *.yaml, *.yml and *.json), or - for standard input
     #[arg(short, long = "filename")]
@@ -78,7 +79,7 @@ pub fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<ExitCode> {
-    let Input { located, given, empty, values } = match Input::read(args, stdin) {
+    let Input { located, given, empty, refused, values } = match Input::read(args, stdin) {
         Ok(input) => input,
         Err(errors) => {
             for error in errors {
@@ -89,6 +90,7 @@ pub fn run(
     };
     let mut found = Findings::default();
     found.add(Level::Note, empty.iter().map(|file| format!("{file} has no object: nothing of it is checked")));
+    found.add(Level::Error, refused);
     found.add(Level::Error, repeated(&located));
     let mut objects = Vec::new();
     for (at, object) in located.into_iter().enumerate() {
@@ -124,6 +126,8 @@ struct Input {
     given: usize,
     /// The names of files without an object.
     empty: Vec<String>,
+    /// What is wrong with objects that cannot be checked further.
+    refused: Vec<String>,
     /// Helm values, and the names of their files.
     values: Vec<(String, String)>,
 }
@@ -132,21 +136,21 @@ impl Input {
     /// Reads everything that is named.
     ///
     /// # Errors
-    /// All that cannot be read, or that there is nothing.
+    /// All that cannot be read, or that there is nothing; objects that are refused are none.
     fn read(args: &Args, stdin: &mut dyn Read) -> Result<Self, Vec<String>> {
-        let mut unreadable = Vec::new();
+        let Readable { mut located, empty, mut refused, mut unreadable } = Readable::of(&args.filename, stdin);
         let live = args.cluster.live();
         if args.filename.is_empty() && live.is_none() && args.values.is_empty() && !args.environment {
             let ways = "name manifests with -f, a cluster with --context, Helm values with --values, or use --environment";
             unreadable.push(format!("there is nothing to check: {ways}"));
         }
-        let files::Objects { mut located, empty } = files::objects(&args.filename, stdin).unwrap_or_else(|errors| {
-            unreadable.extend(errors);
-            files::Objects::default()
-        });
         let given = located.len();
         match live.map(|live| live.written()) {
-            Some(Ok(objects)) => add_live(&mut located, objects),
+            Some(Ok(read)) => {
+                add_live(&mut located, read.located);
+                refused.extend(read.refused);
+                unreadable.extend(read.unreadable);
+            }
             Some(Err(error)) => unreadable.push(error.to_string()),
             None => {}
         }
@@ -160,10 +164,15 @@ impl Input {
                 Err(error) => unreadable.push(error.to_string()),
             }
         }
-        if unreadable.is_empty() && located.is_empty() && values.is_empty() && !args.environment {
+        let nothing = located.is_empty() && refused.is_empty() && values.is_empty() && !args.environment;
+        if nothing && unreadable.is_empty() {
             unreadable.push("there is nothing to check: no file has an object".to_owned());
         }
-        if unreadable.is_empty() { Ok(Self { located, given, empty, values }) } else { Err(unreadable) }
+        if unreadable.is_empty() {
+            return Ok(Self { located, given, empty, refused, values });
+        }
+        unreadable.extend(refused);
+        Err(unreadable)
     }
 }
 

@@ -29,7 +29,8 @@ Examples:
   whittle compare -f cluster.json
 
 Exit code: 0 if there is an answer; 1 if it leaves out or relies on objects that are refused, which standard error names, or the
-output cannot be written; 2 if there is none, because something cannot be read, or because there are no nodes or no NodePools to compare.")]
+output cannot be written; 2 if there is none, because something cannot be read, or because there are no nodes, no pods
+on them or no NodePools to compare.")]
 pub struct CompareArgs {
     #[command(flatten)]
     pub source: Source,
@@ -52,6 +53,12 @@ pub enum CompareError {
         "there are no nodes, so nothing is paid today: name a cluster with --context, or add its dump (`kubectl get -A -o json nodes,pods`) with -f"
     )]
     NoNodes,
+    /// What is paid for is not known.
+    #[error(
+        "no pod that runs on these nodes is among the objects, so that any saving would be all they cost: add the pods \
+         (`kubectl get -A -o json nodes,pods`) with -f; a workload alone has none here"
+    )]
+    NoPods,
     /// Nothing is known of what is paid today.
     #[error(
         "the price of none of these nodes is known: their labels name no type of this region; --region names another, --instance-types takes your prices"
@@ -87,6 +94,9 @@ fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {
     let state = ClusterState::of(&read.objects);
     if state.nodes.iter().all(|node| market.prices.offer_of(node).price.is_none()) {
         return Err(CompareError::NoPrices);
+    }
+    if !read.objects.pods.iter().any(|pod| pod.is_bound() && !pod.is_terminal()) {
+        return Err(CompareError::NoPods);
     }
     let comparison = fresh::compare(&read, &market, args.packing, args.source.offers.instance_types.is_none());
     Ok(read.answer(match args.output {

@@ -5,7 +5,7 @@ use crate::live::deployment::{Asked, Deployment};
 use crate::look::view::View;
 use crate::look::{Live, Purpose};
 use crate::page::view::State;
-use crate::source::{self, Expansion, Offers, ReadError, When};
+use crate::source::{self, Expansion, Market, Offers, ReadError, When};
 use crate::status::{self, Decided};
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
@@ -79,8 +79,8 @@ impl Looks {
             (decided.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), looked)
         });
         let read = source::read_over(Some(looked?), &[], When::Default(at), Expansion::Off)?;
-        let (prices, currency) = offers.prices(&read, || live.region())?;
-        let view = View::of(&read, &prices, currency);
+        let Market { prices, currency, assumptions, .. } = offers.prices(&read, || live.region())?;
+        let view = View { assumptions, ..View::of(&read, &prices, currency) };
         let (decided, unread) = match decided {
             Ok(decided) => (decided, None),
             Err(why) => (Vec::new(), Some(why)),

@@ -99,6 +99,7 @@ fn serve(args: &ConsoleArgs) -> Result<String, String> {
     let Bound { listener, guard, address } = page::bind(SocketAddr::new(args.address, args.port), "--address", "--port")?;
     let mut looks = looks_of(args)?;
     let first = looks.look().map_err(|error| error.to_string())?;
+    first.view.assumptions.iter().for_each(|told| complain!("note: {told}"));
     let kind = if looks.served.is_some() { LineKind::Decision } else { LineKind::Event };
     // From now on nothing is said on standard error, and nothing is waited for without an end.
     let limit = Duration::from_secs(args.timeout);

@@ -1,7 +1,7 @@
 use super::changes::Known;
 use super::state::{Place, state_of};
 use crate::look::view::View;
-use crate::source::{self, Manifests, Offers};
+use crate::source::{self, Manifests, Market, Offers};
 use crate::status::Decided;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ fn cluster(state_of_a: &str) -> Manifests {
 }
 
 fn view(read: &Manifests) -> View {
-    let (prices, currency) = Offers::default().prices(read, || None).unwrap();
+    let Market { prices, currency, .. } = Offers::default().prices(read, || None).unwrap();
     View::of(read, &prices, currency)
 }
 

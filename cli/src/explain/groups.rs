@@ -6,7 +6,7 @@ use crate::look::view::owner_of;
 use crate::money::counted;
 use crate::source::left_aside::Known;
 use crate::source::{Manifests, planned_deployment};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
@@ -56,6 +56,7 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Know
     } else if pods.is_empty() {
         out.push_str("  none of its pods is among what is given: nothing is planned for it; --replicas NAME=N asks what if\n");
     }
+    out.extend(new_machines(&waiting, plan));
     // Pods that get the same answer are told once.
     let mut answers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in waiting {
@@ -63,9 +64,26 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Know
         answers.entry(pod_text(pod, plan, known).replacen(&key, "each", 1)).or_default().push(key);
     }
     for (answer, pods) in answers {
+        let answer = together(&answer, pods.len());
         let _ = write!(out, "\n{}: {}\n{answer}", counted(pods.len(), "pod"), named(&pods));
     }
     out
+}
+
+/// How many new machines pods go to, if they are several; what is told of each machine does not add up to that.
+fn new_machines(waiting: &[&Pod], plan: &Plan) -> Option<String> {
+    let of_these: BTreeSet<String> = waiting.iter().map(|pod| pod.metadata.key()).collect();
+    let taken = plan.claims.iter().map(|claim| claim.pods.iter().filter(|pod| of_these.contains(&pod.key())).count());
+    let taken: Vec<usize> = taken.filter(|pods| 0 < *pods).collect();
+    (1 < taken.len()).then(|| format!("  {} go to {} new machines\n", counted(taken.iter().sum(), "pod"), taken.len()))
+}
+
+/// The answer of several pods; it names the machine's pods, so that those with the same one share that machine.
+fn together(answer: &str, pods: usize) -> String {
+    match answer.strip_prefix("each needs a new machine\n") {
+        Some(rest) if 1 < pods => format!("all go to one new machine\n{rest}"),
+        _ => answer.to_owned(),
+    }
 }
 
 /// What the machines of a pool have; where its status does not say it, the sum over its nodes.

@@ -7,9 +7,10 @@ mod tests;
 pub(crate) mod view;
 pub(crate) mod waiting;
 
-use crate::printing::complain;
+use crate::printing::{complain, on_one_line};
 use crate::programs::{Program, ProgramError, Words};
 use crate::source::ParsedDocuments;
+use crate::source::files::Readable;
 use clap::Args;
 use kinds::{GROUPS, Kind};
 use rights::Forbidden;
@@ -17,7 +18,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use whittle_api::manifest::{self, Located, Object};
 
 /// Which cluster to look at.
 #[derive(Args, Clone, Debug, Default)]
@@ -88,6 +88,15 @@ impl ClusterArgs {
         let kubeconfig = self.kubeconfig.as_ref().map(|file| file.to_string_lossy());
         Live { kubectl: Program::kubectl(context, kubeconfig.as_deref()), quiet: false }
     }
+
+    /// The options that lead to the same cluster, quoted for a shell. The one of the current context stays that of the current context.
+    pub(crate) fn shown(&self) -> String {
+        let kubeconfig = self.kubeconfig.as_ref().map(|file| file.to_string_lossy());
+        let mut words = vec!["--context"];
+        words.extend(self.context.as_deref().filter(|name| !name.is_empty()));
+        words.extend(kubeconfig.as_deref().into_iter().flat_map(|file| ["--kubeconfig", file]));
+        on_one_line(&shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" ")))
+    }
 }
 
 /// What one list gave.
@@ -124,17 +133,19 @@ impl Live {
         Ok(found)
     }
 
-    /// What users write.
+    /// What users write, and what is wrong with that of it which cannot be read.
     ///
     /// # Errors
-    /// As `read`, and objects that no server would accept.
-    pub(crate) fn written(&self) -> Result<Vec<Located<Object>>, LiveError> {
-        let lists = self.lists(Purpose::Check, |list| manifest::read("the cluster", &list.to_string()))?;
-        let mut objects = Vec::new();
-        for list in lists {
-            objects.extend(list.map_err(|faults| LiveError::Objects(faults.iter().map(ToString::to_string).collect()))?);
-        }
-        Ok(objects)
+    /// As `read`.
+    pub(crate) fn written(&self) -> Result<Readable, LiveError> {
+        let lists = self.lists(Purpose::Check, |list| {
+            let mut found = Readable::default();
+            found.add("the cluster", &list.to_string());
+            found
+        })?;
+        let mut found = Readable::default();
+        lists.into_iter().for_each(|list| found.append(list));
+        Ok(found)
     }
 
     /// Several lists at once, each as `parse` makes it of what kubectl prints.

@@ -97,6 +97,8 @@ pub(crate) struct View {
     pub(crate) pods: usize,
     /// Objects that cannot be read, and why.
     pub(crate) refused: Vec<String>,
+    /// What stands for prices that are not known.
+    pub(crate) assumptions: Vec<String>,
 }
 
 impl View {

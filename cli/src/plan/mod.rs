@@ -44,9 +44,9 @@ between it and the price of this one, so that their difference is the most that 
 machines cost besides their price is their volumes and five cents an hour for each, unless MachineCost or a NodePool sets another sum.
 
 Exit code: 0 if there is a plan, even one that places nothing; 1 if it leaves out or relies on objects that are refused, which
-standard error names, or the output cannot be written; 2 if there is none, because nothing can be read. With --detailed-exitcode: 0 if
-there is nothing to launch, 1 if something is refused, there is no plan or it cannot be written, 2 if there are machines to launch; a wrong option is
-2 in any case.")]
+standard error names, or the output cannot be written; 2 if there is none, because nothing, or not all of --changed, can be read. With
+--detailed-exitcode: 0 if there is nothing to launch, 1 if something is refused, there is no plan or it cannot be written, 2 if there are
+machines to launch; a wrong option is 2 in any case.")]
 pub struct PlanArgs {
     #[command(flatten)]
     pub source: Source,
@@ -83,6 +83,10 @@ pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
 
 fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let (read, market, unchanged) = args.source.read_with_unchanged("plan")?;
+    if matches!(unchanged, Some(Err(ReadError::RefusedChange))) {
+        // A plan without it would look like one with it that makes no difference.
+        return Err(ReadError::RefusedChange);
+    }
     let Market { types, prices, currency, .. } = market;
     let started = Instant::now();
     let Planned { plan, preference_cost, solve } = decide(&read, types.clone(), args.packing);

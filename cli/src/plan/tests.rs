@@ -145,6 +145,33 @@ fn positions_are_those_in_the_file() {
 }
 
 #[test]
+fn pods_whose_labels_differ_do_not_repel_each_other_where_their_terms_compare_them() {
+    let pod = |name: &str, version: &str, keys: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{app: web, v: '{version}'}}}}\nspec: {{containers: [{{name: c, \
+             resources: {{requests: {{cpu: 500m}}}}}}], affinity: {{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: \
+             [{{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: web}}}}{keys}}}]}}}}}}\n"
+        )
+    };
+    let machines = |keys: &str| plan(&joined(&[POOL, &pod("a", "1", keys), &pod("b", "2", keys)])).claims.len();
+    let keys = ["", ", matchLabelKeys: [v]", ", mismatchLabelKeys: [v]"];
+    assert_eq!(keys.map(machines), [2, 1, 2]);
+}
+
+#[test]
+fn pods_with_ephemeral_volumes_are_placed_where_their_class_has_volumes() {
+    let class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: late}\nprovisioner: ebs.csi.aws.com\n\
+                 volumeBindingMode: WaitForFirstConsumer\nallowedTopologies: [{matchLabelExpressions: [{key: \
+                 topology.ebs.csi.aws.com/zone, values: [b]}]}]\n";
+    let volume = "volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: late, accessModes: [ReadWriteOnce]}}}}]";
+    let text = pod("it", "1", "").replace("spec: {", &format!("spec: {{{volume}, "));
+    let plan = plan(&joined(&[POOL, class, &text]));
+    assert_eq!(placed(&plan), ["it"]);
+    let zones = plan.claims[0].requirements.iter().find(|required| required.key == "topology.kubernetes.io/zone");
+    assert_eq!(zones.map(|zones| zones.values.as_slice()), Some(&["b".to_owned()][..]));
+}
+
+#[test]
 fn words_are_booleans_unless_they_are_quoted() {
     for name in ["n", "y", "on", "no"] {
         let error = source::read_text("in.yaml", &pod(name, "1", "")).unwrap_err().to_string();

@@ -2,9 +2,9 @@
 
 use super::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Container, Namespace, Node, Pod, PodCondition};
+use whittle_api::k8s::{Container, Namespace, Node, Pod, PodAffinity, PodAffinityTerm, PodCondition};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, SelectorRequirement, conditions, labels};
 use whittle_sim::cluster::admission::{request_windows_address, switches_windows_addresses_on};
 use whittle_units::Timestamp;
 
@@ -62,6 +62,7 @@ fn complete_pod(pod: &mut Pod) {
         complete_container(container, host_network);
     }
     complete_pod_resources(pod);
+    complete_pod_affinity(pod);
     for constraint in &mut pod.spec.topology_spread_constraints {
         if constraint.when_unsatisfiable.is_empty() {
             constraint.when_unsatisfiable = "DoNotSchedule".to_owned();
@@ -99,6 +100,28 @@ fn complete_pod_resources(pod: &mut Pod) {
     let requested: BTreeSet<&String> = containers.flat_map(|r| r.requests.0.keys()).collect();
     for (name, amount) in whole.limits.0.iter().filter(|(name, _)| !requested.contains(name)) {
         whole.requests.0.entry(name.clone()).or_insert(*amount);
+    }
+}
+
+/// The labels of the pod itself that its terms compare become part of their selectors. Those of a pod from a cluster are so already.
+fn complete_pod_affinity(pod: &mut Pod) {
+    let Some(affinity) = &mut pod.spec.affinity else { return };
+    for PodAffinity { required, preferred } in affinity.pod_affinity.iter_mut().chain(&mut affinity.pod_anti_affinity) {
+        for term in required.iter_mut().chain(preferred.iter_mut().map(|weighted| &mut weighted.pod_affinity_term)) {
+            complete_term(term, &pod.metadata);
+        }
+    }
+}
+
+fn complete_term(term: &mut PodAffinityTerm, own: &ObjectMeta) {
+    let Some(selector) = &mut term.label_selector else { return };
+    for (keys, operator) in [(&term.match_label_keys, "In"), (&term.mismatch_label_keys, "NotIn")] {
+        for (key, value) in keys.iter().filter_map(|key| Some((key, own.label(key)?))) {
+            if selector.match_expressions.iter().all(|known| known.key != *key || known.operator != operator) {
+                let (key, operator, values) = (key.clone(), operator.to_owned(), vec![value.to_owned()]);
+                selector.match_expressions.push(SelectorRequirement { key, operator, values });
+            }
+        }
     }
 }
 
@@ -171,5 +194,49 @@ fn complete_claim(claim: &mut NodeClaim, node: Option<&Node>) {
                 claim.status.conditions.push(is_true(type_, since));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(affinity: &Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p", "labels": {"app": "web", "v": "1"}}, "spec": {"affinity": affinity}}))
+            .unwrap()
+    }
+
+    /// The expressions of a term with these fields, required and preferred, of affinity and of anti-affinity.
+    #[track_caller]
+    fn check(fields: &Value, expected: &[&str]) {
+        let mut term = json!({"topologyKey": labels::HOSTNAME, "labelSelector": {"matchLabels": {"app": "web"}}});
+        term.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let both = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term],
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]});
+        let mut pod = pod(&json!({"podAffinity": both, "podAntiAffinity": both}));
+        complete_pod(&mut pod);
+        let once = pod.clone();
+        complete_pod(&mut pod);
+        assert_eq!(pod, once, "what is there already is not added");
+        let affinity = pod.spec.affinity.unwrap();
+        for PodAffinity { required, preferred } in [affinity.pod_affinity.unwrap(), affinity.pod_anti_affinity.unwrap()] {
+            for term in [&required[0], &preferred[0].pod_affinity_term] {
+                let all = term.label_selector.iter().flat_map(|selector| &selector.match_expressions);
+                let all: Vec<String> = all.map(|one| format!("{} {} {}", one.key, one.operator, one.values.join(","))).collect();
+                assert_eq!(all, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn own_labels_that_an_affinity_compares_join_its_selector() {
+        check(&json!({}), &[]);
+        check(&json!({"matchLabelKeys": ["v"]}), &["v In 1"]);
+        check(&json!({"mismatchLabelKeys": ["v"]}), &["v NotIn 1"]);
+        check(&json!({"matchLabelKeys": ["v", "absent"], "mismatchLabelKeys": ["app"]}), &["v In 1", "app NotIn web"]);
+        check(&json!({"matchLabelKeys": ["v"], "labelSelector": null}), &[]);
+        let merged = json!({"matchExpressions": [{"key": "v", "operator": "In", "values": ["0"]}]});
+        check(&json!({"matchLabelKeys": ["v"], "labelSelector": merged}), &["v In 0"]);
     }
 }

@@ -21,6 +21,9 @@ pub enum ReadError {
     /// Refused objects, which were told, might protect pods or nodes, so that nothing can be disrupted safely.
     #[error("nothing is decided, because what is refused may protect pods and nodes: mend it, or leave it out")]
     BlocksDisruption,
+    /// Objects of a change are refused, which were told: without them it is another change.
+    #[error("nothing is compared, because the change was not read as a whole: mend what is refused of --changed, or leave it out")]
+    RefusedChange,
     #[error("{path}, document {document}: {object}{}{field}: {message}", if .field.is_empty() { "" } else { ", " })]
     Object { path: String, document: usize, object: String, field: String, message: String },
     #[error("--replicas {name}: {message}")]

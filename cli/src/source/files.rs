@@ -1,10 +1,12 @@
 //! Reads `-f` arguments: files, directories and standard input.
 
 use crate::patience::Patience;
+use serde_json::Value;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use whittle_api::manifest::{self, Located, Object};
+use whittle_api::field::{FieldError, FieldPath};
+use whittle_api::manifest::{self, Document, Located, ManifestError, Object};
 use whittle_api::words;
 
 /// The most that is read of one file: a dump of 100,000 pods has some hundred megabytes.
@@ -209,9 +211,114 @@ pub fn objects(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Objects, Vec<S
     if errors.is_empty() { Ok(objects) } else { Err(errors) }
 }
 
+/// The objects of manifests that can be read, and what is wrong with the others.
+#[derive(Debug, Default)]
+pub(crate) struct Readable {
+    /// In the order of the files.
+    pub(crate) located: Vec<Located<Object>>,
+    /// The names of files that have none, not even one with which something is wrong.
+    pub(crate) empty: Vec<String>,
+    /// Objects that no server has, or with fields that nothing can hold, and why.
+    pub(crate) refused: Vec<String>,
+    /// What is no object, such as a file that is not there or is no YAML, and why.
+    pub(crate) unreadable: Vec<String>,
+}
+
+impl Readable {
+    /// All that `-f` arguments have.
+    pub(crate) fn of(paths: &[PathBuf], stdin: &mut dyn Read) -> Self {
+        let mut found = Self::default();
+        for file in read_all(paths, stdin) {
+            match file {
+                Ok(file) => found.add(&file.name, &file.text),
+                Err(error) => found.unreadable.push(error.to_string()),
+            }
+        }
+        found
+    }
+
+    /// Adds the objects of a text. If something is wrong with one of them, each is read for itself.
+    pub(crate) fn add(&mut self, name: &str, text: &str) {
+        let faults = match manifest::read(name, text) {
+            Ok(read) if read.is_empty() => return self.empty.push(name.to_owned()),
+            Ok(read) => return self.located.extend(read),
+            Err(faults) => faults,
+        };
+        let mut no_objects = Vec::new();
+        for document in manifest::documents(name, text) {
+            match document.map(|document| (failed_request(&document), document)) {
+                Err(error) | Ok((Some(error), _)) => no_objects.push(error),
+                Ok((None, document)) => self.located.extend(alone(name, &document)),
+            }
+        }
+        for fault in faults {
+            let is_same = |other: &ManifestError| (other.mark, &other.field, &other.message) == (fault.mark, &fault.field, &fault.message);
+            // What is no YAML has neither object nor field.
+            let is_no_object = (fault.object.is_none() && fault.field.is_root()) || no_objects.iter().any(is_same);
+            let list = if is_no_object { &mut self.unreadable } else { &mut self.refused };
+            list.push(fault.to_string());
+        }
+    }
+
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.located.append(&mut other.located);
+        self.empty.append(&mut other.empty);
+        self.refused.append(&mut other.refused);
+        self.unreadable.append(&mut other.unreadable);
+    }
+}
+
+/// That a document stands in the place of the objects that were asked for.
+fn failed_request(document: &Document) -> Option<ManifestError> {
+    let (api_version, kind) = document.type_meta();
+    let failure = manifest::failure(api_version, kind, |field| document.value().get(field).and_then(Value::as_str))?;
+    Some(document.error(failure))
+}
+
+/// An object of a text in which something is wrong with another one; none if it is this one.
+fn alone(file: &str, document: &Document) -> Option<Located<Object>> {
+    if !document.repeated_keys().is_empty() {
+        return None;
+    }
+    let (api_version, kind) = document.type_meta();
+    let mut value = document.value().clone();
+    // Items of a list have those of the list, if they do not say them.
+    value["apiVersion"] = api_version.into();
+    value["kind"] = kind.into();
+    let read = manifest::read(file, &value.to_string()).ok()?.into_iter().next()?;
+    let place = document.error(FieldError::new(FieldPath::root(), ""));
+    Some(Located { document: place.document, line: place.mark.map_or(read.line, |mark| mark.line), ..read })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_one_object_hides_no_other() {
+        let node = |name: &str, more: &str| format!("{{apiVersion: v1, kind: Node, metadata: {{name: {name}{more}}}}}\n");
+        let read = |text: &str| {
+            let mut found = Readable::default();
+            found.add("a.yaml", text);
+            let places = found.located.iter().map(|one| (one.value.key(), one.document, one.line)).collect::<Vec<_>>();
+            (places, found.refused, found.unreadable)
+        };
+        let twice = node("b", ", name: c");
+        let (places, refused, unreadable) = read(&[&*node("a", ""), &twice, &node("d", "")].join("---\n"));
+        assert_eq!(places, [("a".to_owned(), 1, 1), ("d".to_owned(), 3, 5)]);
+        assert!(refused.len() == 1 && refused[0].contains("document 2, Node") && unreadable.is_empty(), "{refused:?} {unreadable:?}");
+
+        let list = "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: a}\n- null\n- metadata: {name: b}\n";
+        let (places, refused, unreadable) = read(list);
+        assert_eq!(places.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>(), ["a", "b"], "they are of the list's kind");
+        assert!(refused.is_empty() && unreadable.len() == 1 && unreadable[0].contains("items[1]"), "{refused:?} {unreadable:?}");
+
+        let failure = "apiVersion: v1\nkind: Status\nstatus: Failure\nmessage: denied\n";
+        for text in [failure.to_owned(), "a: [\n".to_owned(), format!("{}---\nkind: Node\n", node("a", ""))] {
+            let (_, refused, unreadable) = read(&text);
+            assert!(refused.is_empty() && unreadable.len() == 1, "{text}: {refused:?} {unreadable:?}");
+        }
+    }
 
     #[test]
     fn a_directory_is_read_in_the_order_of_file_names() {

@@ -4,6 +4,7 @@ use super::budgets;
 use super::complete::complete;
 use super::documents::{self, Document, ParsedDocuments};
 use super::drift::ChangedTemplates;
+use super::ephemeral;
 use super::error::ReadError;
 use super::expansion::{Added, Replicas, differs};
 use super::files;
@@ -87,6 +88,8 @@ pub(super) struct Layers {
     notes: Vec<String>,
     /// Those without the changed ones, if any are changed.
     unchanged: Option<ParsedDocuments>,
+    /// Whether some of the changed ones are refused.
+    change_is_refused: bool,
 }
 
 impl Layers {
@@ -101,7 +104,7 @@ impl Layers {
             notes.extend(replace(cluster, &mut all, Layer::Files));
         }
         if changed.is_empty() {
-            return Ok(Self { all, notes, unchanged: None });
+            return Ok(Self { all, notes, unchanged: None, change_is_refused: false });
         }
         let (mut over, without) = parsed(changed, false)?;
         notes.extend(without);
@@ -109,14 +112,19 @@ impl Layers {
         notes.extend(set_aside(&mut over));
         notes.extend(immutable::set_aside(&all, &mut over));
         over.documents.iter_mut().for_each(|document| document.changed = true);
-        let unchanged = Some(all.clone());
+        let (unchanged, change_is_refused) = (Some(all.clone()), !over.refused.is_empty());
         notes.extend(replace(all, &mut over, Layer::Changed));
-        Ok(Self { all: over, notes, unchanged })
+        Ok(Self { all: over, notes, unchanged, change_is_refused })
+    }
+
+    /// Whether objects of --changed are refused, so that what is left of it is another change.
+    pub(super) const fn change_is_refused(&self) -> bool {
+        self.change_is_refused
     }
 
     /// The same without the changed objects, if any are.
     pub(super) fn without_changes(&mut self) -> Option<Self> {
-        self.unchanged.take().map(|all| Self { all, notes: Vec::new(), unchanged: None })
+        self.unchanged.take().map(|all| Self { all, notes: Vec::new(), unchanged: None, change_is_refused: false })
     }
 
     /// The objects.
@@ -297,6 +305,8 @@ fn affects_only_itself(document: &Document) -> bool {
 /// What follows in a cluster from documents that it has not seen.
 struct Consequences {
     daemons: BTreeSet<Identity>,
+    /// The pods that a cluster has, which has seen them.
+    live_pods: BTreeSet<String>,
     budgets: BTreeSet<String>,
     templates: ChangedTemplates,
 }
@@ -304,7 +314,9 @@ struct Consequences {
 impl Consequences {
     fn of(documents: &[Document]) -> Self {
         let (daemons, budgets) = (changed_daemons(documents), budgets::without_status(documents));
-        Self { daemons, budgets, templates: ChangedTemplates::among(documents) }
+        let live_pods = documents.iter().filter(|document| document.live).filter_map(|document| document.pod.as_ref());
+        let live_pods = live_pods.filter(|pod| !pod.is_bound()).map(|pod| pod.metadata.key()).collect();
+        Self { daemons, live_pods, budgets, templates: ChangedTemplates::among(documents) }
     }
 }
 
@@ -352,6 +364,7 @@ fn finish(
         Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, settings.now)?,
     };
     complete(objects, settings);
+    ephemeral::claim(objects, &consequences.live_pods);
     workloads.own(&mut objects.pods);
     whittle_snapshot::rename_provisioners(objects);
     objects.sort();

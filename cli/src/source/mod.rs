@@ -13,6 +13,7 @@ mod daemons;
 mod statics;
 mod documents;
 mod drift;
+mod ephemeral;
 pub(crate) mod unique;
 mod identity;
 pub(crate) mod immutable;
@@ -136,10 +137,10 @@ impl Source {
         Ok(read)
     }
 
-    /// The same, and what there is without the objects of --changed, if any are given.
+    /// The same, and what there is without the objects of --changed, if any are given and none of them is refused.
     pub(crate) fn read_with_unchanged(&self, command: &str) -> Result<(Manifests, Market, Option<Unchanged>), ReadError> {
         let (mut reading, mut layers) = self.begin(command, None)?;
-        let unchanged = layers.without_changes();
+        let (unchanged, refused) = (layers.without_changes(), layers.change_is_refused());
         let (read, market) = reading.complete(layers)?;
         read.remarks.iter().for_each(|remark| complain!("{remark}"));
         // What is to have other numbers may be new.
@@ -147,7 +148,8 @@ impl Source {
         if matches!(reading.expansion, Expansion::Missing(_)) {
             reading.expansion = Expansion::Missing(&known);
         }
-        Ok((read, market, unchanged.map(|unchanged| reading.complete(unchanged))))
+        let unchanged = unchanged.map(|unchanged| if refused { Err(ReadError::RefusedChange) } else { reading.complete(unchanged) });
+        Ok((read, market, unchanged))
     }
 
     /// Reads files and the cluster.

@@ -79,7 +79,8 @@ impl Offers {
         }
         let currency = Currency::of_region(tables.region.as_str());
         let mut assumptions = assumptions(tables.region.as_str());
-        assumptions.extend(elsewhere_than(tables.region.as_str(), manifests));
+        let abroad = elsewhere_than(tables.region.as_str(), manifests);
+        assumptions.extend(abroad.map(|told| format!("{told}; whether something cheaper is sold there is not known")));
         assumptions.extend(manifests.objects.node_pools.iter().filter_map(|pool| unsold(pool, &tables)));
         if manifests.node_classes.iter().any(|class| class.spec.family().is_windows()) {
             assumptions.push("machines for Windows are counted at the price of Linux, without the licence, as Karpenter does".to_owned());
@@ -89,22 +90,27 @@ impl Offers {
 }
 
 impl Offers {
-    /// What any type costs, for nodes that run. Where no region is known, or it has no tables, no price is.
+    /// What any type costs, for nodes that run, and what stands for prices that are not known; there is nothing to buy. Where no region is
+    /// known, or it has no tables, no price is.
     ///
     /// # Errors
     /// A catalog that cannot be read, and a region that was asked for and has no tables.
-    pub(crate) fn prices(&self, manifests: &Manifests, elsewhere: impl Fn() -> Option<String>) -> Result<(PriceList, Currency), ReadError> {
+    pub(crate) fn prices(&self, manifests: &Manifests, elsewhere: impl Fn() -> Option<String>) -> Result<Market, ReadError> {
         let found = || region_of(manifests).or_else(&elsewhere);
         if let Some(path) = &self.instance_types {
             let types = catalog::read(path)?;
-            return Ok((PriceList::of_types(&types), currency_of(&types, found)));
+            return Ok(Market { prices: PriceList::of_types(&types), currency: currency_of(&types, found), ..Market::default() });
         }
-        let Some(region) = self.region.clone().or_else(found) else { return Ok(Default::default()) };
+        let Some(region) = self.region.clone().or_else(found) else { return Ok(Market::default()) };
         let currency = Currency::of_region(&region);
         match offline::catalog(&region) {
-            Some(tables) => Ok((PriceList::of_tables(&tables), currency)),
+            Some(tables) => {
+                let missing = prices_missing(&region).map(|missing| format!("{missing}; {OTHERS}"));
+                let assumptions = missing.into_iter().chain(elsewhere_than(&region, manifests)).collect();
+                Ok(Market { prices: PriceList::of_tables(&tables), currency, assumptions, ..Market::default() })
+            }
             None if self.region.is_some() => Err(ReadError::NoTables { region, known: offline::REGIONS }),
-            None => Ok((PriceList::default(), currency)),
+            None => Ok(Market { currency, ..Market::default() }),
         }
     }
 
@@ -152,11 +158,13 @@ pub(crate) fn prices_missing(region: &str) -> Option<String> {
     (!has_prices(region)).then(missing)
 }
 
+/// What helps where prices or zones are not known.
+const OTHERS: &str = "docs/catalog.md says how to give others";
+
 /// What the tables of a region lack.
 fn assumptions(region: &str) -> Vec<String> {
-    let remedy = "docs/catalog.md says how to give others";
-    let prices = prices_missing(region).map(|missing| format!("{missing}; {remedy}"));
-    let zones = || format!("the tables do not say which zones of {region} sell a type: {region}a, b and c are taken to sell all; {remedy}");
+    let prices = prices_missing(region).map(|missing| format!("{missing}; {OTHERS}"));
+    let zones = || format!("the tables do not say which zones of {region} sell a type: {region}a, b and c are taken to sell all; {OTHERS}");
     prices.into_iter().chain((!offline::has_zones(region)).then(zones)).collect()
 }
 
@@ -165,12 +173,7 @@ fn elsewhere_than(region: &str, manifests: &Manifests) -> Option<String> {
     let of = |node: &Node| node.metadata.label(labels::REGION).filter(|of| *of != region).map(str::to_owned);
     let others: BTreeSet<String> = manifests.objects.nodes.iter().filter_map(of).collect();
     let named = others.into_iter().collect::<Vec<_>>().join(", ");
-    let said = || {
-        format!(
-            "there are nodes in {named}: the prices of {region} count for them, and may differ; whether something cheaper is sold there is not \
-             known"
-        )
-    };
+    let said = || format!("there are nodes in {named}: the prices of {region} count for them, and may differ");
     (!named.is_empty()).then(said)
 }
 

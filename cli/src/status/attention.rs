@@ -1,6 +1,7 @@
 //! What needs a person, with what to do about it.
 
 use super::Deployed;
+use crate::look::ClusterArgs;
 use crate::look::view::{State, View};
 use crate::money::counted;
 use crate::source::Manifests;
@@ -14,7 +15,8 @@ const WAITING_MAX: SignedDuration = SignedDuration::from_mins(10);
 const JOINING_MAX: SignedDuration = SignedDuration::from_mins(15);
 
 /// Everything that should not be left as it is.
-pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, now: Timestamp) -> Vec<String> {
+/// `cluster`: which one it is, for commands that are suggested.
+pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, cluster: &ClusterArgs, now: Timestamp) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(Deployed { deployment, alarms, .. }) = deployed {
         out.extend(alarms.iter().map(|alarm| format!("alarm {}: {} (docs/runbooks.md)", alarm.name, alarm.description)));
@@ -36,7 +38,7 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, now
             NodePool::given_name(&pool.metadata.name)
         ))
     }));
-    out.extend(waiting(view, now));
+    out.extend(waiting(view, cluster, now));
     out.extend(machines(view, now));
     out
 }
@@ -51,16 +53,17 @@ fn unready(all: &[Condition]) -> Option<String> {
 }
 
 /// Pods that wait for too long.
-fn waiting(view: &View, now: Timestamp) -> Option<String> {
+fn waiting(view: &View, cluster: &ClusterArgs, now: Timestamp) -> Option<String> {
     let late = view.waiting.iter().filter(|group| group.since.is_some_and(|since| now.duration_since(since) > WAITING_MAX));
     let late: Vec<_> = late.collect();
     let first = late.first()?;
     let count = late.iter().map(|group| group.count).sum();
     Some(format!(
-        "{} waited for more than {} minutes: `whittle explain {} --context` says why",
+        "{} waited for more than {} minutes: `whittle explain {} {}` says why",
         counted(count, "pod"),
         WAITING_MAX.as_mins(),
-        first.pod
+        first.pod,
+        cluster.shown()
     ))
 }
 

@@ -10,7 +10,7 @@ use crate::local::Output;
 use crate::look::view::View;
 use crate::look::{ClusterArgs, Live, Purpose};
 use crate::printing::{self, complain};
-use crate::source::{self, Expansion, Manifests, Offers, When};
+use crate::source::{self, Expansion, Manifests, Market, Offers, When};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -110,7 +110,7 @@ fn status(args: &StatusArgs) -> Result<Status, Vec<String>> {
         (deployed, looked) => return Err([deployed.err(), looked.err()].into_iter().flatten().collect()),
     };
     let decisions = deployed.as_ref().map_or(events, |deployed| deployed.decisions.clone());
-    let attention = attention::of(&read, &view, deployed.as_ref(), now);
+    let attention = attention::of(&read, &view, deployed.as_ref(), &args.cluster, now);
     Ok(Status { now, view, deployed, decisions, attention })
 }
 
@@ -135,7 +135,8 @@ fn look(args: &StatusArgs, live: &Live, now: Timestamp) -> Result<(Manifests, Vi
     let cluster = live.read(Purpose::Show).map_err(|error| text(&error))?;
     let read = source::read_over(Some(cluster), &[], When::At(now), Expansion::Off).map_err(|error| text(&error))?;
     let offers = Offers { region: args.region.clone(), instance_types: None };
-    let (prices, currency) = offers.prices(&read, || live.region()).map_err(|error| text(&error))?;
+    let Market { prices, currency, assumptions, .. } = offers.prices(&read, || live.region()).map_err(|error| text(&error))?;
+    assumptions.iter().for_each(|told| complain!("note: {told}"));
     let view = View::of(&read, &prices, currency);
     let events = live.events().unwrap_or_else(|error| {
         complain!("warning: Events cannot be read, so that none are shown: {error}");

@@ -27,7 +27,7 @@ fn status_of(text: &str, deployed: Option<Deployed>) -> Status {
     let now = NOW.parse().unwrap();
     let read = source::read_text("cluster.yaml", text).unwrap();
     let view = View::of(&read, &PriceList::default(), Currency::default());
-    let attention = attention::of(&read, &view, deployed.as_ref(), now);
+    let attention = attention::of(&read, &view, deployed.as_ref(), &ClusterArgs::default(), now);
     let decisions = deployed.as_ref().map(|deployed| deployed.decisions.clone()).unwrap_or_default();
     Status { now, view, deployed, decisions, attention }
 }
@@ -50,6 +50,22 @@ fn what_does_not_get_on_needs_a_person_and_says_what_to_do() {
     assert_eq!(json["attention"].as_array().unwrap().len(), 4);
     assert!(json["deployment"].is_null());
     assert_valid(Document::Status, &json);
+}
+
+#[test]
+fn a_command_that_is_suggested_is_about_the_same_cluster() {
+    let suggested = |context: Option<&str>, kubeconfig: Option<&str>| {
+        let read = source::read_text("cluster.yaml", CLUSTER).unwrap();
+        let view = View::of(&read, &PriceList::default(), Currency::default());
+        let cluster = ClusterArgs { context: context.map(str::to_owned), kubeconfig: kubeconfig.map(Into::into) };
+        let attention = attention::of(&read, &view, None, &cluster, NOW.parse().unwrap());
+        attention.iter().find_map(|line| Some(line.split_once("`whittle explain default/web ")?.1.split_once('`')?.0.to_owned())).unwrap()
+    };
+    assert_eq!(suggested(None, None), "--context");
+    assert_eq!(suggested(Some(""), None), "--context", "the current one");
+    assert_eq!(suggested(Some("prod"), None), "--context prod");
+    assert_eq!(suggested(Some("my prod"), Some("/tmp/a b")), "--context 'my prod' --kubeconfig '/tmp/a b'");
+    assert_eq!(suggested(None, Some("/tmp/a")), "--context --kubeconfig /tmp/a");
 }
 
 #[test]

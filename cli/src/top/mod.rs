@@ -10,7 +10,7 @@ use crate::look::view::View;
 use crate::look::{ClusterArgs, Live, Purpose};
 use crate::numbers;
 use crate::printing::{self, complain, say};
-use crate::source::{self, Expansion, Offers, ReadError, When};
+use crate::source::{self, Expansion, Market, Offers, ReadError, When};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use screen::Screen;
@@ -110,8 +110,8 @@ impl Looking {
     fn look(&self) -> Result<View, ReadError> {
         let cluster = self.live.as_ref().map(|live| live.read(Purpose::Show)).transpose()?;
         let read = source::read_over(cluster, &self.files, When::Default(Timestamp::now()), Expansion::Off)?;
-        let (prices, currency) = self.offers.prices(&read, || self.live.as_ref()?.region())?;
-        Ok(View::of(&read, &prices, currency))
+        let Market { prices, currency, assumptions, .. } = self.offers.prices(&read, || self.live.as_ref()?.region())?;
+        Ok(View { assumptions, ..View::of(&read, &prices, currency) })
     }
 }
 

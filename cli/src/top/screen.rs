@@ -202,6 +202,8 @@ fn head(view: &View) -> Vec<Line> {
     let states = states(view);
     let nodes = format!("{}{states}, {}; ", counted(view.machines.len(), "node"), counted(view.pods, "pod"));
     let mut lines = vec![vec![(nodes, Ink::Bold), (view.currency.shown(cost), Ink::Bold)]];
+    let assumptions = view.assumptions.iter().filter(|_| bill.price.dollars() > 0.0);
+    lines.extend(assumptions.map(|told| vec![(format!("  {told}"), Ink::Dim)]));
     for (resource, what, unit) in [("cpu", "CPU   ", ""), ("memory", "memory", " GiB")] {
         let part = share(&view.requested, &view.allocatable, resource);
         let amount = |resources: &Resources| {

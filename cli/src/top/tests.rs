@@ -35,7 +35,7 @@ fn read() -> Manifests {
 
 fn view() -> View {
     let read = read();
-    let (prices, currency) = Offers::default().prices(&read, || None).unwrap();
+    let Market { prices, currency, .. } = Offers::default().prices(&read, || None).unwrap();
     View::of(&read, &prices, currency)
 }
 

@@ -151,6 +151,30 @@ fn a_budget_that_no_server_has_is_refused_by_every_command() {
 }
 
 #[test]
+fn check_says_what_is_wrong_with_every_object() {
+    let folder = Folder::new("every");
+    let claim = "apiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {name: A}\nspec: {requirements: [], nodeClassRef: \
+                 {group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}\n";
+    let negative = WEB.replace("replicas: 3", "replicas: -3").replace("name: web}", "name: negative}");
+    let file = folder.file("all.yaml", &[claim, &negative, WEB].join("---\n"));
+    let other = folder.file("other.yaml", &WEB.replace("name: web}", "name: other}"));
+    let words = ["check", "-f", &file, "-f", &other];
+    let wanted = ["all.yaml:3:", "NodeClaim \"A\", metadata.name: \"A\" is no name", "Deployment \"negative\", spec.replicas: -3 replicas"];
+    let checked = whittle(&words, "");
+    refused(&checked, 1, &wanted);
+    for fine in ["Deployment \"web\": fine", "Deployment \"other\": fine", "2 objects fine, 0 warnings, 2 errors"] {
+        assert!(out(&checked).contains(fine), "{fine}: {}", out(&checked));
+    }
+    let json: serde_json::Value = serde_json::from_str(&out(&whittle(&[&words[..], &["-o", "json"]].concat(), ""))).unwrap();
+    assert_eq!((&json["summary"]["fine"], &json["summary"]["errors"]), (&2.into(), &2.into()), "{json}");
+    // What is no object at all is another matter: nobody knows what it was to be.
+    let none = folder.file("none.yaml", "a: [\n");
+    let unread = whittle(&["check", "-f", &file, "-f", &none], "");
+    refused(&unread, 2, &["none.yaml", "NodeClaim \"A\", metadata.name"]);
+    assert_eq!(out(&unread), "");
+}
+
+#[test]
 fn a_namespace_that_cannot_be_is_refused_by_every_command() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: A B}\nspec: {containers: [{name: c, image: i}]}\n";
     let wanted = ["Pod \"a\", metadata.namespace: \"A B\" is no namespace"];
@@ -226,9 +250,8 @@ fn a_key_that_stands_twice_in_json_is_refused_as_in_yaml() {
         for arguments in [&["plan"][..], &["consolidate"], &["compare"], &["explain", "pod/a"]] {
             refused(&whittle(&[arguments, &["-f", "-", "--region", "us-east-1"]].concat(), text), 2, &wanted);
         }
-        for command in ["check", "convert"] {
-            refused(&whittle(&[command, "-f", "-"], text), 2, &wanted);
-        }
+        refused(&whittle(&["check", "-f", "-"], text), 1, &wanted);
+        refused(&whittle(&["convert", "-f", "-"], text), 2, &wanted);
     }
     let types =
         folder.file("types.json", "[{\"name\": \"a\", \"architecture\": \"amd64\", \"resources\": {\"cpu\": \"1\",\n\"cpu\": \"2\"}}]");
@@ -309,7 +332,7 @@ fn a_name_that_no_server_has_is_refused_by_every_command_and_ends_no_line() {
     let claim = "apiVersion: karpenter.sh/v1\nkind: NodeClaim\nmetadata: {name: A}\nspec: {requirements: [], nodeClassRef: \
                  {group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}\n";
     refused(&whittle(&plan, claim), 2, &["NodeClaim \"A\", metadata.name: \"A\" is no name"]);
-    refused(&whittle(&["check", "-f", "-"], claim), 2, &["NodeClaim \"A\", metadata.name: \"A\" is no name"]);
+    refused(&whittle(&["check", "-f", "-"], claim), 1, &["NodeClaim \"A\", metadata.name: \"A\" is no name"]);
     for forged in [
         r#"{"apiVersion": "v1", "kind": "Pod\nerror: forged", "metadata": {"name": "a"}}"#,
         r#"{"apiVersion": "batch/v1\nerror: forged", "kind": "CronJob", "metadata": {"name": "a"}}"#,
@@ -548,11 +571,11 @@ fn a_ledger_that_is_empty_has_saved_nothing_that_is_known() {
 fn a_key_that_stands_twice_is_refused_in_every_kind_by_every_command() {
     let twice = WEB.replace("spec: {replicas: 3,", "spec: {replicas: 3, replicas: 30,");
     let wanted = ["Deployment \"web\", spec.replicas: the key stands twice in one map, first in line 4"];
-    refused(&whittle(&["check", "-f", "-"], &twice), 2, &wanted);
+    refused(&whittle(&["check", "-f", "-"], &twice), 1, &wanted);
     refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &twice), 2, &wanted);
     refused(&whittle(&["local"], &format!("apply -f -\n{twice}EOF\n")), 2, &wanted);
     let unknown = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a, name: b}\n";
-    refused(&whittle(&["check", "-f", "-"], unknown), 2, &["metadata.name: the key stands twice"]);
+    refused(&whittle(&["check", "-f", "-"], unknown), 1, &["metadata.name: the key stands twice"]);
 }
 
 #[test]

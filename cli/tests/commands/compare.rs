@@ -109,6 +109,19 @@ fn without_nodes_or_pools_there_is_nothing_to_compare() {
 }
 
 #[test]
+fn without_the_pods_of_the_nodes_nothing_is_promised() {
+    let wanted = "no pod that runs on these nodes is among the objects, so that any saving would be all they cost: add the pods";
+    let without: Vec<String> = idle().into_iter().filter(|document| !document.contains("kind: Pod\n")).collect();
+    let waiting = [without.clone(), vec![pod("waits", "", "1", "")]].concat();
+    for documents in [without, waiting] {
+        for format in ["text", "json"] {
+            let (printed, told) = compare(&documents, format, 2);
+            assert!(printed.is_empty() && told.contains(wanted), "{printed}{told}");
+        }
+    }
+}
+
+#[test]
 fn pods_of_a_change_are_planned_and_those_of_unknown_nodes_are_not() {
     let owner = ", labels: {app: web}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-5c9, uid: u, controller: true}]";
     let web = |replicas: u32, cpu: &str| {

@@ -90,8 +90,8 @@ fn changes_of_what_stays_as_it_was_created_are_refused() {
         let output = whittle(&[command, "-f", &input, "--changed", "-", "--instance-types", &catalog], changed);
         (output.status.code(), err(&output))
     };
-    // What is refused may protect nodes, so that nothing is decided about them.
-    for (command, refused) in [("plan", 1), ("consolidate", 2), ("compare", 1)] {
+    // What is refused may protect nodes, so that nothing is decided about them; and a plan without it tells nothing of the change.
+    for (command, refused) in [("plan", 2), ("consolidate", 2), ("compare", 1)] {
         let (code, told) = changed(command, &pool.replacen("spec:\n", "spec:\n  replicas: 2\n", 1));
         assert_eq!(code, Some(refused), "{command}: {told}");
         assert!(told.contains("document 1, NodePool \"default\", spec: a pool stays static or dynamic"), "{command}: {told}");
@@ -210,4 +210,18 @@ fn a_plan_that_would_cost_less_is_named_with_the_reason_why_it_is_not_taken() {
     // One type of each size is all that this pool has: nothing to be had for another machine.
     let text = planned("m5", &[]);
     assert!(text.starts_with("14 of 14 pods placed, 1 new machine, ") && !text.contains("passed over: "), "{text}");
+}
+
+#[test]
+fn top_says_whose_prices_count_for_nodes_of_another_region() {
+    let (nodes, missing) = (seed("002-state-nodes.yaml"), "the tables have no on-demand prices of ap-southeast-1: those of us-east-1");
+    let told = |words: &[&str]| out(&whittle(&[&["top", "-f"], words].concat(), ""));
+    let of_region = told(&[&nodes]);
+    assert!(of_region.lines().nth(1).is_some_and(|line| line.contains(missing)), "{of_region}");
+    let of_another = told(&[&nodes, "--region", "eu-west-1"]);
+    let wanted = "there are nodes in ap-southeast-1: the prices of eu-west-1 count for them, and may differ";
+    assert!(of_another.lines().nth(1).is_some_and(|line| line.contains(wanted)) && !of_another.contains(missing), "{of_another}");
+    let own = std::fs::read_to_string(&nodes).unwrap().replace("ap-southeast-1", "us-east-1");
+    let of_own = out(&whittle(&["top", "-f", "-"], &own));
+    assert!(of_own.starts_with("3 nodes") && !of_own.contains("prices of"), "{of_own}");
 }

@@ -308,16 +308,30 @@ fn a_change_that_a_server_refuses_or_does_not_serve_leaves_the_object_as_it_is()
     let (dump, pool) = (files.write("dump.yaml", &[deployment(3, "1")]), seed("004-provisioner-default.yaml"));
     for (changed, code, says) in [
         (deployment(3, "1").replace("apps/v1", "apps/v1beta1"), 0, "no server has Deployment of apps/v1beta1"),
-        (deployment(3, "1").replace("replicas: 3", "replicas: -3"), 1, "Deployment \"web\" of --changed is refused, and changes nothing"),
-        (deployment(2, "1") + "---\n" + &deployment(1, "1"), 1, "is given twice, and differently"),
+        (deployment(3, "1").replace("replicas: 3", "replicas: -3"), 2, "Deployment \"web\" of --changed is refused, and changes nothing"),
+        (deployment(2, "1") + "---\n" + &deployment(1, "1"), 2, "is given twice, and differently"),
+        (deployment(1, "1") + "---\na: [\n", 2, "changed.yaml:"),
     ] {
         let file = files.write("changed.yaml", &[changed]);
         let planned = run(&["plan", "--changed", &file], &[&dump, &pool]);
         assert_eq!(planned.status.code(), Some(code), "{}{}", out(&planned), err(&planned));
-        assert!(err(&planned).contains(says) && !err(&planned).contains("is that of --changed"), "{says}: {}", err(&planned));
+        assert!(err(&planned).contains(says), "{says}: {}", err(&planned));
+        if code == 2 {
+            let unread = "error: nothing is compared, because the change was not read as a whole: mend what is refused of --changed";
+            assert!(err(&planned).contains(unread) && out(&planned).is_empty(), "{says}: {}{}", out(&planned), err(&planned));
+            continue;
+        }
+        assert!(!err(&planned).contains("is that of --changed"), "{says}: {}", err(&planned));
         assert!(out(&planned).starts_with("3 of 3 pods placed"), "{says}: {}", out(&planned));
         assert!(out(&planned).contains("the change makes no difference in machines or price"), "{says}: {}", out(&planned));
     }
+    let file = files.write("changed.yaml", &["a: [\n".to_owned()]);
+    for form in ["text", "markdown", "html", "json"] {
+        let planned = run(&["plan", "-o", form, "--changed", &file], &[&dump, &pool]);
+        assert_eq!((planned.status.code(), out(&planned).as_str()), (Some(2), ""), "{form}: {}", err(&planned));
+    }
+    let detailed = run(&["plan", "--detailed-exitcode", "--changed", &file], &[&dump, &pool]);
+    assert_eq!(detailed.status.code(), Some(1), "two is for machines to launch: {}", err(&detailed));
 }
 
 #[test]

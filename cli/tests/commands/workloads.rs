@@ -221,3 +221,17 @@ fn pods_of_windows_request_addresses_once_these_are_switched_on() {
         assert_eq!(out(&output).contains("vpc.amazonaws.com/PrivateIPv4Address 10"), expected, "{}", out(&output));
     }
 }
+
+#[test]
+fn explain_says_how_many_new_machines_the_pods_of_a_workload_share() {
+    let explained = |cpu: &str| {
+        let web = workload("Deployment", "web", "replicas: 4, ").replace("{cpu: 1}", cpu);
+        out(&run(&["explain", "deployment/web"], &[web]))
+    };
+    let small = explained("{cpu: 100m}");
+    assert!(small.contains("\n4 pods: default/web-1, default/web-2, default/web-3, default/web-4\nall go to one new machine\n"), "{small}");
+    assert!(!small.contains("each needs") && !small.contains("new machines"), "{small}");
+    let large = explained("{cpu: 7}");
+    let machines = large.matches("\nnew machine from nodepool default: ").count();
+    assert!(1 < machines && large.contains(&format!("\n  4 pods go to {machines} new machines\n")), "{large}");
+}
