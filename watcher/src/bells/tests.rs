@@ -207,6 +207,7 @@ proptest! {
                 ids.insert(doorbell.deduplication_id(SignedDuration::from_secs(1), arrived, String::new));
             }
         }
-        prop_assert!(ids.len() <= 15, "{ids:?}");
+        // Each watcher alone posts eleven or twelve times, and 16 ids are all that there are in this time.
+        prop_assert!(ids.len() <= 16, "{ids:?}");
     }
 }
