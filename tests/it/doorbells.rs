@@ -257,6 +257,60 @@ async fn a_deleted_node_or_node_claim_rings_by_the_webhook_and_ours_do_not() {
     }
 }
 
+/// What makes room for pods, or asks for machines, rings. What is written to a status does not, nor does what Whittle says of pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edited_node_pool_rings_by_the_webhook_and_what_we_write_does_not() {
+    let Some(plane) = plane("kcm") else { return };
+    let crd = include_str!("../../infra/crds/karpenter.sh_nodepools.yaml");
+    kubectl(&plane, &["apply", "--server-side", "-f", "-"], crd).expect("it is applied");
+    kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"], "").expect("it is served");
+    let rung = Arc::new(Rung::default());
+    let (host, _) = serve(&plane, Arc::clone(&rung), Duration::ZERO).await;
+    apply_webhook(&plane, &host);
+    wait_until_called(&plane, &rung);
+    let refresh = crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Refresh { cluster });
+    let schedule = crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Schedule { cluster });
+    // On a busy machine a call may take longer than it may.
+    let rings = |bell: &whittle_claims::Doorbell, what: &str, change: &dyn Fn(usize)| {
+        let (before, begun) = (rung.count(bell), Instant::now());
+        for number in 1.. {
+            change(number);
+            if rung.count(bell) > before {
+                assert_eq!(rung.count(bell), before + 1, "{what} rings once");
+                return;
+            }
+            assert!(begun.elapsed() < SOON, "{what} rings nothing");
+        }
+    };
+    let create = |object: &str, more: &[&str]| {
+        let arguments: Vec<&str> = ["create", "-f", "-"].into_iter().chain(more.iter().copied()).collect();
+        kubectl(&plane, &arguments, object).expect("it is created");
+    };
+    rings(&refresh, "a new NodePool", &|number| create(&crate::watcher::node_pool(&format!("p{number}"), Some(1)), &[]));
+    rings(&refresh, "an edited NodePool", &|number| {
+        let limit = format!(r#"{{"spec":{{"limits":{{"nodes":"{number}"}}}}}}"#);
+        kubectl(&plane, &["patch", "nodepool", "p1", "--type=merge", "-p", &limit], "").expect("it is edited");
+    });
+    rings(&refresh, "a scaled NodePool", &|number| {
+        kubectl(&plane, &["scale", "nodepool", "p1", &format!("--replicas={}", number + 1)], "").expect("it is scaled");
+    });
+    let before = rung.count(&refresh);
+    crate::watcher::write_pool_status(&plane, "p1", "Fine");
+    kubectl(&plane, &["annotate", "nodepool", "p1", "a.example/b=c"], "").expect("it is annotated");
+    assert_eq!(rung.count(&refresh), before, "neither its status nor its metadata");
+
+    let event = |name: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Event, metadata: {{name: {name}, namespace: default}}, reason: FailedScheduling, type: Warning, \
+             involvedObject: {{kind: Pod, namespace: default, name: a}}}}"
+        )
+    };
+    let by_whittle = ["--as=function", "--as-group=whittle:read", "--as-group=system:masters"];
+    create(&event("ours"), &by_whittle);
+    assert_eq!(rung.count(&schedule), 0, "it is what a plan has found");
+    rings(&schedule, "the scheduler's", &|number| create(&event(&format!("theirs-{number}")), &[]));
+}
+
 /// Creates thirty pods that fit nowhere and then one that fits; returns how long that one was not bound.
 fn bound_after(plane: &ControlPlane, round: &str) -> Duration {
     let create = |object: String| kubectl(plane, &["create", "-f", "-"], &object).expect("it is created");

@@ -136,7 +136,7 @@ impl Stage {
     }
     fn cleaner(&self, clock: FixedClock) -> Cleaner {
         let region = whittle_units::Region::new(Ministack::REGION);
-        Cleaner(Ec2Discovery::new(&self.config, region, Isolation::Isolated, Arc::new(clock)))
+        Cleaner(Ec2Discovery::new(&self.config, region, Isolation::Reachable, Arc::new(clock)))
     }
 
     /// Creates a running machine with its launch template, instance profile, claim and a record.

@@ -208,6 +208,23 @@ pub(crate) fn node_claim(name: &str) -> String {
     )
 }
 
+/// A NodePool, static if it has replicas.
+pub(crate) fn node_pool(name: &str, replicas: Option<u32>) -> String {
+    let replicas = replicas.map(|count| format!("replicas: {count}, ")).unwrap_or_default();
+    format!(
+        "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: {name}}}, spec: {{{replicas}template: {{spec: {{requirements: [], \
+         nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}}}}}}}}}}"
+    )
+}
+
+/// Writes a condition to the status of a NodePool, as `refresh` does.
+pub(crate) fn write_pool_status(plane: &ControlPlane, name: &str, reason: &str) {
+    let condition = format!(
+        r#"{{"status":{{"conditions":[{{"type":"Ready","status":"True","reason":"{reason}","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}}]}}}}"#
+    );
+    kubectl(plane, &["patch", "nodepool", name, "--subresource=status", "--type=merge", "-p", &condition], "").expect("it is written");
+}
+
 /// A doorbell of the cluster.
 pub(crate) fn doorbell(of: impl FnOnce(whittle_units::ClusterName) -> Doorbell) -> Doorbell {
     of(CLUSTER.into())
@@ -216,7 +233,10 @@ pub(crate) fn doorbell(of: impl FnOnce(whittle_units::ClusterName) -> Doorbell) 
 #[tokio::test]
 async fn pods_nodes_and_deletions_ring_with_the_rights_of_the_service_account() {
     let Some(plane) = plane("kcm scheduler") else { return };
-    kubectl(&plane, &["apply", "-f", "-"], include_str!("../../infra/crds/karpenter.sh_nodeclaims.yaml")).expect("it is applied");
+    for crd in [include_str!("../../infra/crds/karpenter.sh_nodeclaims.yaml"), include_str!("../../infra/crds/karpenter.sh_nodepools.yaml")]
+    {
+        kubectl(&plane, &["apply", "--server-side", "-f", "-"], crd).expect("it is applied");
+    }
     kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"], "").expect("it is served");
     let rung = Arc::new(Rung::default());
     let watcher = Running::start(&plane, &rung.serve().await).await;
@@ -249,12 +269,24 @@ async fn pods_nodes_and_deletions_ring_with_the_rights_of_the_service_account() 
     assert_eq!(rung.count(&sweep), before, "a new NodeClaim rings nothing");
     kubectl(&plane, &["delete", "nodeclaim", "c1", "--wait=false"], "").expect("it is marked");
     rung.wait(&sweep, before).await;
+    let refresh = doorbell(|cluster| Doorbell::Refresh { cluster });
+    assert_eq!(rung.count(&refresh), 0);
+    create(node_pool("p1", None));
+    rung.wait(&refresh, 0).await;
+    write_pool_status(&plane, "p1", "Fine");
+    // tidy: allow(sleep), because what is checked is that nothing comes
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(rung.count(&refresh), 1, "what is written to its status rings nothing");
+    kubectl(&plane, &["patch", "nodepool", "p1", "--type=merge", "-p", r#"{"spec":{"limits":{"cpu":"10"}}}"#], "").expect("it is edited");
+    rung.wait(&refresh, 1).await;
     watcher.end().await;
 
     for (verb, resource, subresource, expected) in [
         ("list", "pods", "", true),
         ("watch", "nodes", "", true),
         ("watch", "nodeclaims.karpenter.sh", "", true),
+        ("watch", "nodepools.karpenter.sh", "", true),
+        ("patch", "nodepools.karpenter.sh", "", false),
         ("get", "nodeclaims.karpenter.sh", "", false),
         ("patch", "nodeclaims.karpenter.sh", "", false),
         ("delete", "nodeclaims.karpenter.sh", "", false),

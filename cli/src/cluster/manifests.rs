@@ -171,7 +171,7 @@ mod tests {
         let hook = webhook("abc.lambda-url.aws", "5ec7e7", "shop");
         let urls: Vec<&str> =
             hook[0]["webhooks"].as_array().unwrap().iter().map(|one| one["clientConfig"]["url"].as_str().unwrap()).collect();
-        assert_eq!(urls, ["https://abc.lambda-url.aws/5ec7e7/shop"; 4]);
+        assert_eq!(urls, ["https://abc.lambda-url.aws/5ec7e7/shop"; 5]);
         let tagged = sample("shop", "nodes", None, None);
         assert_eq!(tagged[0]["spec"]["role"], "nodes");
         assert_eq!(tagged[0]["spec"]["subnetSelectorTerms"], json!([{"tags": {"karpenter.sh/discovery": "shop"}}]));

@@ -336,7 +336,7 @@ fn guard(facts: &Facts) -> Step {
 fn secret(facts: &Facts, wanted: &Wanted) -> Step {
     let parameter = facts.stack.secret_parameter();
     let state = if !facts.stack.takes_webhooks() {
-        State::LeftAlone("with the stack's RelayAuth AWS_IAM there is none".to_owned())
+        State::LeftAlone(format!("with the stack's RelayAuth {} there is none", facts.stack.parameter("RelayAuth")))
     } else if facts.secret.is_some() {
         State::Exists
     } else {
@@ -362,6 +362,10 @@ fn webhook(facts: &Facts, wanted: &Wanted) -> Step {
     let (what, why) = ("webhook", "the API server rings the relay for pods without a node; without it they wait for the tick, a minute");
     let stored = facts.secret.as_ref().map_or(wanted.new_secret.as_str(), |secret| secret.0.as_str());
     let step = match doorbell(facts, stored, &wanted.cluster) {
+        _ if facts.stack.has_no_relay() => {
+            let why_not = "the stack's RelayAuth is OFF: there is no URL, and pods without a node wait for the tick, up to a minute";
+            Step::new("webhook", what, why, State::LeftAlone(why_not.to_owned()))
+        }
         _ if !facts.stack.takes_webhooks() => {
             let why_not = "the stack's RelayAuth is AWS_IAM, which takes signed calls only: add --relay watcher";
             Step::new("webhook", what, why, State::LeftAlone(why_not.to_owned()))

@@ -205,6 +205,8 @@ fn what_was_there_before_is_left_alone() {
     left_alone(|facts, _| facts.uninstalled = Some(Err("AccessDenied".into())), "uninstalled", "AccessDenied");
     left_alone(|facts, _| facts.eks.version = "1.29".into(), "guard", "1.29");
     left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "AWS_IAM".into())), "webhook", "watcher");
+    left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "OFF".into())), "webhook", "wait for the tick");
+    left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "OFF".into())), "secret", "RelayAuth OFF");
     let tags = |facts: &mut Facts, _: &mut Wanted| {
         facts.discovered = Default::default();
         facts.subnets = vec![subnet("subnet-1", false, &[(DISCOVERY, "other")])];
@@ -287,7 +289,7 @@ fn no_secret_is_in_a_command_line_or_a_debug_text() {
         assert!(!shown.contains("5ec7e7") && !shown.contains(&own));
         let hook = steps.iter().find(|step| step.id == "webhook").unwrap();
         let text = &hook.actions[0].input.as_ref().unwrap().text;
-        assert_eq!(text.matches(&format!("https://abc.lambda-url.on.aws/{own}/shop")).count(), 4, "for each of the webhooks");
+        assert_eq!(text.matches(&format!("https://abc.lambda-url.on.aws/{own}/shop")).count(), 5, "for each of the webhooks");
     }
 }
 
@@ -363,6 +365,8 @@ fn what_keeps_a_watcher_from_its_work_is_said_before_anything_is_made() {
     };
     let no_way = |facts: &mut Facts, _: &mut Wanted| (facts.watcher.has_provider, facts.watcher.has_agent) = (false, Some(false));
     blocked(&no_way, "its pods would get no role", "--addon-name eks-pod-identity-agent");
+    let off = |facts: &mut Facts, _: &mut Wanted| drop(facts.stack.parameters.insert("RelayAuth".into(), "OFF".into()));
+    blocked(&off, "RelayAuth is OFF", "wait for the tick");
     blocked(&|facts, _| drop(facts.stack.outputs.remove("RelayFunction")), "no output RelayFunction", "deploy this release");
     let other_caller = |facts: &mut Facts, _: &mut Wanted| {
         facts.stack.parameters.insert("RelayCallers".into(), "shop=mine".into());

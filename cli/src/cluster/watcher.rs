@@ -73,6 +73,10 @@ fn cannot_be_made(facts: &Facts, wanted: &Wanted) -> Option<State> {
         let why = format!("the relay's alias would be called {cluster}, and no alias has a name of digits alone");
         return Some(State::blocked(why, "use the webhook: leave --relay out"));
     }
+    if facts.stack.has_no_relay() {
+        let remedy = "leave --relay out: pods without a node wait for the tick, up to a minute";
+        return Some(State::blocked("the stack's RelayAuth is OFF: its region has no Function URLs, and the watcher needs one", remedy));
+    }
     if facts.stack.output("RelayFunction").is_empty() {
         let why = format!("stack {} has no output RelayFunction", facts.stack.name);
         return Some(State::blocked(why, "deploy this release of Whittle again"));

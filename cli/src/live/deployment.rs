@@ -122,7 +122,12 @@ impl Stack {
 
     /// Whether webhooks may call the relay.
     pub(crate) fn takes_webhooks(&self) -> bool {
-        self.parameter("RelayAuth") != "AWS_IAM"
+        !matches!(self.parameter("RelayAuth"), "AWS_IAM" | "OFF")
+    }
+
+    /// Whether nothing can call the relay: there are regions in which Lambda has no Function URLs.
+    pub(crate) fn has_no_relay(&self) -> bool {
+        self.parameter("RelayAuth") == "OFF"
     }
 
     /// The host of the relay's URL; none if there is no such output.

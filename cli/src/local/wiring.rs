@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use whittle_claims::{ClaimKey, Doorbell};
 use whittle_ports::{
     Adapters, Discovery, DryRuns, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
-    Report, Settings, Terminator, ZonalShifts, error_chain,
+    Once, Report, Settings, Terminator, ZonalShifts, error_chain,
 };
 use whittle_sim::{Function, Functions, Input, SimPorts};
 
@@ -92,7 +92,7 @@ pub async fn run<M: MachinePorts, D: Discovery>(
         }
         (Function::Schedule, Input::Doorbell(doorbell)) => whittle_schedule::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Consolidate, Input::Doorbell(doorbell)) => whittle_consolidate::handle(adapters, settings, doorbell.cluster()).await,
-        (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(adapters, settings, &body).await,
+        (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(adapters, settings, &Once::default(), &body).await,
         (Function::Register, Input::Doorbell(doorbell)) => whittle_register::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Terminate, Input::Doorbell(Doorbell::Terminate { cluster, claim })) => {
             whittle_terminate::handle(adapters, settings, &ClaimKey { cluster, name: claim }).await

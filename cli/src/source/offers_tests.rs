@@ -166,7 +166,7 @@ fn nodes_of_another_region_are_told_from_those_whose_prices_count() {
 fn prices_that_stand_for_others_are_told_with_them() {
     let read = manifests(DUMP);
     let told = |region: &str| Offers { region: Some(region.to_owned()), ..Offers::default() }.prices(&read, || None).unwrap().assumptions;
-    assert_eq!(told("eu-west-1"), Vec::<String>::new());
+    assert_eq!(told("us-east-1"), ["there are nodes in eu-west-1: the prices of us-east-1 count for them, and may differ"]);
     let of_another = told("ap-southeast-1");
     assert_eq!(of_another.len(), 2, "{of_another:?}");
     assert!(of_another[0].starts_with("the tables have no on-demand prices of ap-southeast-1: those of us-east-1"), "{of_another:?}");

@@ -82,7 +82,10 @@ impl<P: Rights> Run<'_, P> {
             let unique = || self.ports.clock().unique();
             let claims: Vec<Claim> =
                 together.iter().map(|new| claim_of(new, snapshot, &self.lease.cluster, &unique(), unique(), None)).collect();
-            self.ports.store().create_all(self.lease, &claims).await?;
+            if let Err(error) = self.ports.store().create_all(self.lease, &claims).await {
+                self.announce(&created).await?;
+                return Err(error.into());
+            }
             for claim in &claims {
                 let message = format!("one of {} missing replicas of NodePool {}", change.launch.len(), change.node_pool);
                 self.report.decide(snapshot.now, DecisionKind::Planned, format!("nodeclaim/{}", claim.key.name), message);

@@ -15,9 +15,9 @@ mod tests;
 use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors, Nodes, Queues,
-    RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, TokenBuckets, WriteError, rights, save,
-    unless_conflict,
+    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterError, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors,
+    Nodes, Queues, RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, TokenBuckets, WriteError,
+    rights, save, unless_conflict,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -33,7 +33,7 @@ rights! {
 const SHORT_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// Requeue delay while EC2 terminates the instance, or every remaining pod is blocked by a budget or its owner.
 const POLL_DELAY: SignedDuration = SignedDuration::from_secs(5);
-/// Requeue delay while EC2 refuses to terminate the instance.
+/// Requeue delay while EC2 refuses to terminate the instance, or the cluster lets nobody in.
 const REFUSED_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// Requeue delay while a zonal shift holds the termination of the instance.
 const SHIFTED_DELAY: SignedDuration = SignedDuration::from_secs(30);
@@ -77,7 +77,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
             if let HandleError::Cluster(error) = &error {
                 refused::report_cluster_error(&run.claim.value, error, &mut run.report);
             }
-            Next::RequeueAfter(POLL_DELAY)
+            Next::RequeueAfter(delay_after(&error))
         }
         // Nothing is lost by retrying later; a failure would cost minutes, and finally move the message to the dead-letter queue.
         Err(HandleError::Cloud(error)) if !is_refused(&error) => {
@@ -96,6 +96,15 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
         requeue(ports, run.claim, delay).await?;
     }
     Ok(run.report)
+}
+
+/// When to try again after an error of the cluster or a conflict. One that lets nobody in does so until a person has changed that, and
+/// each attempt asks EKS again and takes time that drains of other clusters need.
+const fn delay_after(error: &HandleError) -> SignedDuration {
+    match error {
+        HandleError::Cluster(ClusterError::NoAccess { .. }) => REFUSED_DELAY,
+        _ => POLL_DELAY,
+    }
 }
 
 /// Whether a call will fail until its cause is fixed; every other failure may be transient.

@@ -283,6 +283,14 @@ fn the_cluster_is_judged() {
     found(Problem, changed, "rights in the cluster", "ClusterRole whittle-read", "cluster add");
     let hookless = |facts: &mut Facts| drop(facts.inside().objects.as_mut().unwrap().pop());
     found(Warning, hookless, "doorbell", "neither a webhook nor a watcher", "cluster add");
+    let without_relay = |facts: &mut Facts| {
+        hookless(facts);
+        facts.stack().parameters.insert("RelayAuth".into(), "OFF".into());
+    };
+    let mut off = healthy();
+    without_relay(&mut off);
+    let doorbell = findings(&off).into_iter().find(|finding| finding.check == "doorbell").unwrap();
+    assert!(doorbell.status == Status::Ok && doorbell.what.contains("RelayAuth=OFF"), "{}", doorbell.what);
     let earlier = |facts: &mut Facts| {
         let hook = facts.inside().objects.as_mut().unwrap().last_mut().unwrap();
         hook["webhooks"].as_array_mut().unwrap().retain(|one| one["name"] != "claims.doorbell.whittle.dev");

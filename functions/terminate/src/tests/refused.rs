@@ -3,7 +3,7 @@
 use super::over_sim::{Refusing, Scene, serving};
 use whittle_claims::{Bucket, BucketName, Claim, DeletionReason, Event, step};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::{CloudErrorKind, ClusterError, Report};
+use whittle_ports::{CloudErrorKind, ClusterError, HandleError, Report};
 use whittle_testkit::{after, at, deletion};
 
 fn draining() -> Claim {
@@ -96,6 +96,14 @@ fn an_api_server_that_blocks_a_drain_is_reported() {
     ] {
         assert_eq!(failed(&error), 0, "{error}");
     }
+}
+
+#[test]
+fn a_cluster_that_lets_nobody_in_is_asked_less_often_than_one_that_is_down() {
+    let no_access = ClusterError::NoAccess { cluster: "c".into(), message: "401".to_owned() };
+    let down = ClusterError::Unavailable { cluster: "c".into(), what: "Node n".to_owned(), message: "reset".to_owned() };
+    let delays = [no_access, down].map(|error| crate::delay_after(&HandleError::Cluster(error)).as_secs());
+    assert_eq!(delays, [30, 5]);
 }
 
 /// Instances that other runs terminate count against the same limit.
