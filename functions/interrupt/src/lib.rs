@@ -11,8 +11,8 @@ use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Queues, RegionStore, Report, Safeguard,
-    Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, rights, write_mirror,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Once, Queues, RegionStore, Report,
+    Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, rights, write_mirror,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -34,12 +34,16 @@ const REDELIVER_FOR: SignedDuration = SignedDuration::from_secs(90);
 struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,
+    /// Whether any claim waits for its instance. Messages of one invocation share what was read: all of them were sent before it began,
+    /// and a claim is stored as launching before its instance starts.
+    has_launches: &'a Once<bool>,
     kind: InterruptionKind,
     sent_at: Option<Timestamp>,
 }
 
 /// Handles the body of one message of the interruption queue. Text that is not an event is an `Unreadable` error, to be dropped.
-pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Result<Report, HandleError> {
+/// `has_launches` is that of the invocation.
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, has_launches: &Once<bool>, body: &str) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let notice = interruption::parse(body)
         .map_err(|error| HandleError::Unreadable { what: "the interruption notice".to_owned(), reason: error.to_string() })?;
@@ -48,7 +52,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, body: &str) -> Res
     if let Some(sent_at) = notice.time {
         report.observe(metrics::InterruptionQueueDuration, ports.clock().now().duration_since(sent_at).max(SignedDuration::ZERO));
     }
-    let run = Run { ports, settings, kind: notice.kind, sent_at: notice.time };
+    let run = Run { ports, settings, has_launches, kind: notice.kind, sent_at: notice.time };
     let mut failure = None;
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
         // A failed instance blocks no other of the same message; the message is redelivered.
@@ -70,7 +74,7 @@ impl<P: Rights> Run<'_, P> {
             let Some(claim) = self.ports.store().by_instance(instance).await? else {
                 report.count("unknown_instances");
                 let waits = self.kind.ends_claim() && !self.settings.shadow && may_be_too_early(self.sent_at, self.ports.clock().now());
-                if waits && self.has_launches().await? {
+                if waits && self.has_launches.get_or_read(self.find_launches()).await? {
                     return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
                 }
                 return Ok(());
@@ -89,7 +93,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Whether any claim waits for its instance. Most notices of unknown instances are not ours: they are dropped at once.
-    async fn has_launches(&self) -> Result<bool, HandleError> {
+    async fn find_launches(&self) -> Result<bool, HandleError> {
         for cluster in &self.settings.clusters {
             let claims = self.ports.store().list(cluster).await?;
             if claims.iter().any(|claim| matches!(claim.value.phase, Phase::Launching { .. })) {

@@ -9,7 +9,7 @@ use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_aws::{Accepted, BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
-use whittle_ports::{Adapters, CloudError, Settings};
+use whittle_ports::{Adapters, CloudError, Once, Settings};
 use whittle_units::Region;
 
 /// Why a function does not start.
@@ -87,6 +87,7 @@ impl Connections {
             config: self.config.clone(),
             region: self.region.clone(),
             isolation: self.environment.isolation,
+            has_launches: Once::default(),
             instance_calls: Arc::default(),
         }
     }
@@ -102,6 +103,8 @@ pub struct Shell {
     pub queues: SqsQueues,
     pub clock: InvocationClock,
     pub settings: Settings,
+    /// Whether any claim waits for its instance, once a message of the invocation has asked: see `interrupt`.
+    pub has_launches: Once<bool>,
     config: SdkConfig,
     region: Region,
     isolation: Isolation,

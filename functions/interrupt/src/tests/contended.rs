@@ -4,7 +4,7 @@ use futures::executor::block_on;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_claims::{Claim, ClaimKey, DecisionRecord, DeletionReason, Event, Lease, Machine, Revision, StockOut, Stored, step};
 use whittle_ports::{
-    Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Listing, RegionStore, Report, Settings, StoreError,
+    Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Listing, Once, RegionStore, Report, Settings, StoreError,
 };
 use whittle_sim::region::notices::Subject;
 use whittle_sim::{Function, SimPorts};
@@ -15,10 +15,18 @@ use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 pub(super) const SUBJECT: Subject<'static> = Subject { partition: "aws", region: "us-east-1", zone: "us-east-1a", instance: "i-1" };
 
 /// A claim store in which another writer changes the claim before each of its first `busy` updates.
-struct Busy {
+pub(super) struct Busy {
     inner: SimPorts,
     busy: AtomicU32,
     theirs: fn(&Claim) -> Claim,
+    /// How often all claims of a cluster were read.
+    pub(super) listings: AtomicU32,
+}
+
+impl Busy {
+    pub(super) fn new(inner: SimPorts, busy: u32, theirs: fn(&Claim) -> Claim) -> Self {
+        Self { inner, busy: AtomicU32::new(busy), theirs, listings: AtomicU32::new(0) }
+    }
 }
 
 impl ClaimStore for Busy {
@@ -26,6 +34,7 @@ impl ClaimStore for Busy {
         self.inner.get(key)
     }
     fn listing(&self, cluster: &ClusterName) -> impl Answer<Listing, StoreError> {
+        self.listings.fetch_add(1, Ordering::Relaxed);
         self.inner.listing(cluster)
     }
     fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError> {
@@ -91,10 +100,10 @@ fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Repo
     let simulation = TestWorld::still(at(0));
     simulation.store(claim);
     let ports = simulation.ports();
-    let store = Busy { inner: ports.clone(), busy: AtomicU32::new(busy), theirs };
+    let store = Busy::new(ports.clone(), busy, theirs);
     let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
     let body = SUBJECT.spot_interruption(ports.now());
-    let outcome = block_on(crate::handle(adapters, &Settings::default(), &body));
+    let outcome = block_on(crate::handle(adapters, &Settings::default(), &Once::default(), &body));
     (outcome, simulation.claim(&key()), simulation.doorbells())
 }
 

@@ -1,9 +1,11 @@
 //! A notice that arrives before the response of the launch.
 
-use super::contended::{SUBJECT, key, serving};
+use super::contended::{Busy, SUBJECT, key, serving};
 use futures::executor::block_on;
+use futures::future::join_all;
+use std::sync::atomic::Ordering;
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, step};
-use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Measured, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Measured, Once, Report, Settings};
 use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, after, at, begun};
 use whittle_units::{SignedDuration, Timestamp};
@@ -25,7 +27,7 @@ fn holding(claim: &Claim) -> TestWorld {
 fn notice(ports: &SimPorts, sent_at: Timestamp) -> Result<Report, HandleError> {
     let adapters = Adapters { store: ports, cloud: &(), cluster: ports, queues: ports, clock: ports };
     let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
-    block_on(crate::handle(adapters, &settings, &SUBJECT.spot_interruption(sent_at)))
+    block_on(crate::handle(adapters, &settings, &Once::default(), &SUBJECT.spot_interruption(sent_at)))
 }
 
 #[test]
@@ -69,4 +71,21 @@ fn a_notice_of_a_foreign_machine_is_dropped() {
     let simulation = holding(&launching());
     assert!(notice(&simulation.ports(), at(0)).is_err());
     assert_eq!(simulation.claim(&key()), launching(), "a waiting claim is not deleted for a machine that may not be its own");
+}
+
+#[test]
+fn the_messages_of_one_invocation_read_the_claims_of_a_cluster_once() {
+    for (claim, waits) in [(planned(), false), (launching(), true)] {
+        let simulation = holding(&claim);
+        let ports = simulation.ports();
+        let store = Busy::new(ports.clone(), 0, Claim::clone);
+        let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+        let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
+        let (of_invocation, body) = (Once::default(), SUBJECT.state_change("terminated", ports.now()));
+        let outcomes = block_on(join_all((0..10).map(|_| crate::handle(adapters, &settings, &of_invocation, &body))));
+        assert!(outcomes.iter().all(|outcome| outcome.is_err() == waits), "{outcomes:?}");
+        assert_eq!(store.listings.load(Ordering::Relaxed), 1, "one read for ten messages");
+        let again = block_on(crate::handle(adapters, &settings, &Once::default(), &body));
+        assert_eq!((again.is_err(), store.listings.load(Ordering::Relaxed)), (waits, 2), "the next invocation reads anew");
+    }
 }
