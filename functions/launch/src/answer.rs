@@ -288,7 +288,7 @@ impl<P: Rights> Run<'_, P> {
         let known = ApiError::client(&error.code, &error.message);
         let is_elsewhere = error.kind == CloudErrorKind::InsufficientCapacity || known.is_service_linked_role_missing();
         if is_elsewhere && !known.is_fleet_quota() {
-            let outs = machine::whole_call_stock_outs(batch, &error.code, &error.message, &self.facts.stock_outs, now);
+            let outs = machine::whole_call_stock_outs(&self.facts, batch, &error.code, &error.message, now);
             self.ports.store().put_stock_outs(&outs).await?;
             let waiting = self.waiting(batch).await?;
             match waiting.first() {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::labels;
 use whittle_claims::{ClaimSpec, Machine, OfferingKey, StockOut};
 use whittle_ec2::errors::ApiError;
-use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetPoolError, Purchase, machine_facts, marks};
+use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetPoolError, Marks, Purchase, machine_facts, marks};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::instance_types::{instance_type, quota_of};
 use whittle_snapshot::{EVERY, unavailable};
@@ -93,25 +93,42 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     let none = unavailable(&[], facts.now);
     let passing = answer.errors.iter().flat_map(|error| shared_stock_outs(batch, error).into_iter().map(|key| (key, error.code.as_str())));
     let passing: BTreeMap<OfferingKey, &str> = passing.collect();
-    let lasting =
-        FleetAnswer { errors: answer.errors.iter().filter(|error| lacks_capacity(batch, error)).cloned().collect(), ..answer.clone() };
-    let closed = marks(&batch.launch(), &lasting, &parts.context(&none));
-    // Missing capacity within a placement group does not affect launches outside of it.
+    let lasting = answer.errors.iter().filter(|error| lacks_capacity(batch, error)).cloned();
+    let (refused, lacking): (Vec<FleetPoolError>, Vec<FleetPoolError>) = lasting.partition(|error| is_unsupported(&error.code));
+    let mut outs: Vec<StockOut> = passing.into_iter().map(|(key, code)| StockOut::with_fixed_wait(key, code, now)).collect();
+    for (errors, node_class) in [(lacking, None), (refused, facts.class_uid(&batch.node_class))] {
+        let lasting = FleetAnswer { errors, ..answer.clone() };
+        let closed = marks(&batch.launch(), &lasting, &parts.context(&none));
+        let code_of = |key: &OfferingKey| {
+            let error = lasting.errors.iter().find(|error| error.instance_type == key.instance_type && error.zone == key.zone);
+            error.or(lasting.errors.first()).map_or("", |error| error.code.as_str())
+        };
+        outs.extend(
+            closed_offerings(closed, node_class.as_deref()).into_iter().map(|key| stock_out(key.clone(), code_of(&key), known, now)),
+        );
+    }
+    outs
+}
+
+/// Whether EC2 refuses a type to what this request asks for, such as an image or a tenancy. Requests of other classes may start it.
+fn is_unsupported(code: &str) -> bool {
+    ApiError::client(code, "").is_unsupported()
+}
+
+/// The keys of what is closed, of pools only for machines of a node class if one is given. Missing capacity within a placement group
+/// does not affect launches outside of it.
+fn closed_offerings(closed: Marks, node_class: Option<&str>) -> Vec<OfferingKey> {
     let pools = closed.pools.into_iter().map(|pool| OfferingKey {
         instance_type: pool.instance_type,
         zone: pool.zone,
         capacity_type: pool.capacity_type,
         placement_group: pool.placement_group,
         partition: pool.partition,
+        node_class: node_class.map(str::to_owned),
     });
     let whole = closed.capacity_types.iter().map(|capacity_type| whole_market(capacity_type));
-    let code_of = |key: &OfferingKey| {
-        let error = lasting.errors.iter().find(|error| error.instance_type == key.instance_type && error.zone == key.zone);
-        error.or(lasting.errors.first()).map_or("", |error| error.code.as_str())
-    };
     let reservations = closed.reservations.iter().map(|id| OfferingKey::of_reservation(id));
-    let lacking = pools.chain(whole).chain(reservations).map(|key| stock_out(key.clone(), code_of(&key), known, now));
-    passing.into_iter().map(|(key, code)| StockOut::with_fixed_wait(key, code, now)).chain(lacking).collect()
+    pools.chain(whole).chain(reservations).collect()
 }
 
 /// The key of every offering of a capacity type.
@@ -158,7 +175,8 @@ fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> 
 }
 
 /// Offerings that are unavailable after a call that EC2 rejected as a whole.
-pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, known: &[StockOut], now: Timestamp) -> Vec<StockOut> {
+pub(crate) fn whole_call_stock_outs(facts: &Facts, batch: &Batch, code: &str, message: &str, now: Timestamp) -> Vec<StockOut> {
+    let known = facts.stock_outs.as_slice();
     let error = FleetPoolError { code: code.to_owned(), message: message.to_owned(), instance_type: String::new(), zone: String::new() };
     if !lacks_capacity(batch, &error) {
         return shared_stock_outs(batch, &error).into_iter().map(|key| StockOut::with_fixed_wait(key, code, now)).collect();
@@ -170,6 +188,7 @@ pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, kn
         let ids: BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();
         return ids.into_iter().map(|id| stock_out(OfferingKey::of_reservation(id), code, known, now)).collect();
     }
+    let node_class = if is_unsupported(code) { facts.class_uid(&batch.node_class) } else { None };
     let overrides = batch.request.configs.iter().flat_map(|config| &config.overrides);
     let keys: BTreeSet<OfferingKey> = overrides
         .map(|each| OfferingKey {
@@ -178,6 +197,7 @@ pub(crate) fn whole_call_stock_outs(batch: &Batch, code: &str, message: &str, kn
             capacity_type: batch.request.capacity_type.clone(),
             placement_group: batch.placement_group().map(str::to_owned),
             partition: batch.partition,
+            node_class: node_class.clone(),
         })
         .collect();
     keys.into_iter().map(|key| stock_out(key, code, known, now)).collect()

@@ -59,6 +59,10 @@ impl Facts {
     pub(crate) fn parts(&self, name: &str) -> Option<ClassParts> {
         ClassParts::of(self.class(name)?, &self.inputs, &self.catalog).ok()
     }
+    /// The uid of a batch's class; `None` for a class that was deleted.
+    pub(crate) fn class_uid(&self, name: &str) -> Option<String> {
+        self.class(name).map(|record| record.class.metadata.uid.clone()).filter(|uid| !uid.is_empty())
+    }
     /// The id of a zone in which a class has a subnet; empty if it has none there.
     pub(crate) fn zone_id(&self, class: &str, zone: &str) -> &str {
         let subnet = self.class(class).and_then(|record| record.subnets.iter().find(|subnet| subnet.zone == zone));

@@ -66,9 +66,19 @@ fn suits(known: &InstanceType, requirements: &Requirements, needed: &Resources) 
     needed.fits(&known.allocatable()) && from_requirements(&known.requirements).intersects(requirements).is_ok()
 }
 
+/// Whether it concerns machines of the pool's node class: what EC2 does not support may concern those of one class only.
+fn is_of_class(pool: &str, offering: &OfferingKey, snapshot: &Snapshot) -> bool {
+    let Some(uid) = &offering.node_class else { return true };
+    let record = snapshot.objects.node_pools.iter().find(|known| known.metadata.name == pool).and_then(|known| {
+        let name = &known.spec.template.spec.node_class_ref.name;
+        NodeClassRecord::referenced(&snapshot.classes, name, known.is_converted_provisioner())
+    });
+    record.is_some_and(|record| record.class.metadata.uid == *uid)
+}
+
 /// Whether a pool could launch the offering, or one that counts for the quota, and the pod could be on it.
 fn concerns(pool: &str, offering: &OfferingKey, requirements: &Requirements, needed: &Resources, snapshot: &Snapshot) -> bool {
-    let Some(types) = snapshot.catalog.get(pool) else { return false };
+    let Some(types) = snapshot.catalog.get(pool).filter(|_| is_of_class(pool, offering, snapshot)) else { return false };
     if offering.quota().is_some() {
         let allowed = requirements.get(labels::CAPACITY_TYPE).is_none_or(|allowed| allowed.has(&offering.capacity_type));
         return allowed && types.iter().any(|known| suits(known, requirements, needed));
@@ -100,7 +110,9 @@ fn refusals(rejection: &PoolRejection, requirements: &Requirements, needed: &Res
         1 => ", and refuses 1 other offering".to_owned(),
         others => format!(", and refuses {others} other offerings"),
     };
-    Some(format!("EC2 answered {} for {}{also}{more}; tried again from {:.0} on", first.code, first.offering, first.until))
+    // The text is about pods of this class anyway.
+    let shown = OfferingKey { node_class: None, ..first.offering.clone() };
+    Some(format!("EC2 answered {} for {shown}{also}{more}; tried again from {:.0} on", first.code, first.until))
 }
 
 /// The architecture of the class's images, if none of the types that they can boot meets the requirements.

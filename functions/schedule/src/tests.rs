@@ -313,6 +313,21 @@ fn reasons_name_ec2s_refusals_and_the_images_that_rule_types_out() {
         snapshot.stock_outs.iter_mut().for_each(|out| out.offering.instance_type = "five".into());
     });
     assert!(!text.contains("EC2"), "{text}");
+    // What EC2 refuses to machines of one class is told to pods of its pools only.
+    let of_class = |uid: &'static str| {
+        move |snapshot: &mut Snapshot| {
+            refuse(snapshot);
+            let refused = OfferingKey { node_class: Some(uid.into()), ..place("a", "on-demand") };
+            snapshot.stock_outs = vec![StockOut::after_failure(None, refused, "Unsupported", now())];
+            snapshot.objects.node_pools[0].spec.template.spec.node_class_ref = whittle_testkit::node_class_reference("main");
+            let mut record = whittle_testkit::resolved_class("main");
+            record.class.metadata.uid = "u-1".into();
+            snapshot.classes = vec![record];
+        }
+    };
+    let text = said(&of_class("u-1"));
+    assert!(text.starts_with("EC2 answered Unsupported for on-demand four in a; tried again from "), "{text}");
+    assert!(!said(&of_class("u-2")).contains("EC2 answered"));
     // Images for another architecture than the pod asks for.
     let images = |architecture: &'static str, instance_type: &'static str| {
         move |snapshot: &mut Snapshot| {

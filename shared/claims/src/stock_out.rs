@@ -18,6 +18,9 @@ pub struct OfferingKey {
     /// Set if it concerns only this partition of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<u32>,
+    /// Set if it concerns only machines of this node class, by its uid, which no class of any cluster shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_class: Option<String>,
 }
 
 /// Used instead of the capacity type.
@@ -62,7 +65,7 @@ impl OfferingKey {
             zone: zone.to_owned(),
             capacity_type: GROUP_MARKER.to_owned(),
             placement_group: Some(group.to_owned()),
-            partition: None,
+            ..Self::default()
         }
     }
     /// The id of the spread placement group, if it is the key of a full one; `zone` says where it is full.
@@ -86,10 +89,11 @@ impl fmt::Display for OfferingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} in {}", self.capacity_type, self.instance_type, self.zone)?;
         match (&self.placement_group, self.partition) {
-            (Some(group), Some(partition)) => write!(f, ", placement group {group}, partition {partition}"),
-            (Some(group), None) => write!(f, ", placement group {group}"),
-            (None, _) => Ok(()),
+            (Some(group), Some(partition)) => write!(f, ", placement group {group}, partition {partition}")?,
+            (Some(group), None) => write!(f, ", placement group {group}")?,
+            (None, _) => {}
         }
+        self.node_class.iter().try_for_each(|uid| write!(f, ", node class {uid}"))
     }
 }
 
@@ -213,13 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_out_of_an_older_release_has_no_placement_group_and_round_trips() {
+    fn a_stock_out_of_an_older_release_has_no_placement_group_and_no_class_and_round_trips() {
         let stored = r#"{"instance_type":"m5.large","zone":"us-west-2a","capacity_type":"spot"}"#;
         assert_eq!(serde_json::from_str::<OfferingKey>(stored).unwrap(), offering());
         assert_eq!(serde_json::to_string(&offering()).unwrap(), stored);
         let in_group = OfferingKey { placement_group: Some("pg-1".into()), partition: Some(2), ..offering() };
         assert_eq!(in_group.to_string(), "spot m5.large in us-west-2a, placement group pg-1, partition 2");
-        assert_eq!(serde_json::from_str::<OfferingKey>(&serde_json::to_string(&in_group).unwrap()).unwrap(), in_group);
+        let of_class = OfferingKey { node_class: Some("u-1".into()), ..offering() };
+        assert_eq!(of_class.to_string(), "spot m5.large in us-west-2a, node class u-1");
+        for key in [in_group, of_class] {
+            assert_eq!(serde_json::from_str::<OfferingKey>(&serde_json::to_string(&key).unwrap()).unwrap(), key);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! | instance pointer | `INSTANCE#<instance id>` | `CLAIM` |
 //! | lease | `LEASE#<cluster>` | `LEASE` |
 //! | record | `RECORD#<cluster>#<kind>` | name |
-//! | stock-out | `OFFERING` | `<type>#<zone>#<capacity type>`, in a placement group `…#<group>#<partition, or *>` |
+//! | stock-out | `OFFERING` | `<type>#<zone>#<capacity type>`, in a group `…#<group>#<partition, or *>`, of a node class `…#class#<uid>` |
 //! | token bucket | `BUCKET#<name>` | `BUCKET` |
 //! | catalog | `CATALOG` | `HEAD`, `PART#<revision>#<number>`, `READS` |
 //! | decision | `DECISION#<cluster>#<shard>` | `<microseconds>#<writer>#<number>` |
@@ -54,9 +54,15 @@ pub(crate) const OFFERINGS: &str = "OFFERING";
 
 pub(crate) fn offering(offering: &OfferingKey) -> Key {
     let anywhere = format!("{}#{}#{}", offering.instance_type, offering.zone, offering.capacity_type);
-    let Some(group) = &offering.placement_group else { return key(OFFERINGS, anywhere) };
-    let partition = offering.partition.map_or_else(|| "*".to_owned(), |number| number.to_string());
-    key(OFFERINGS, format!("{anywhere}#{group}#{partition}"))
+    let partition = || offering.partition.map_or_else(|| "*".to_owned(), |number| number.to_string());
+    let placed = match &offering.placement_group {
+        Some(group) => format!("{anywhere}#{group}#{}", partition()),
+        None => anywhere,
+    };
+    match &offering.node_class {
+        Some(uid) => key(OFFERINGS, format!("{placed}#class#{uid}")),
+        None => key(OFFERINGS, placed),
+    }
 }
 
 pub(crate) fn bucket(name: &BucketName) -> Key {
@@ -92,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stock_out_within_a_placement_group_is_an_item_of_its_own() {
+    fn a_stock_out_of_a_placement_group_or_node_class_is_an_item_of_its_own() {
         let anywhere = OfferingKey {
             instance_type: "m5.large".to_owned(),
             zone: "z".to_owned(),
@@ -101,8 +107,10 @@ mod tests {
         };
         let in_group = OfferingKey { placement_group: Some("pg-1".to_owned()), ..anywhere.clone() };
         let in_partition = OfferingKey { partition: Some(2), ..in_group.clone() };
-        let keys = [&anywhere, &in_group, &in_partition].map(|one| offering(one).sk);
-        assert_eq!(keys, ["m5.large#z#spot", "m5.large#z#spot#pg-1#*", "m5.large#z#spot#pg-1#2"]);
+        let [of_class, both] = [&anywhere, &in_group].map(|one| OfferingKey { node_class: Some("u-1".to_owned()), ..one.clone() });
+        let keys = [&anywhere, &in_group, &in_partition, &of_class, &both].map(|one| offering(one).sk);
+        let expected = ["", "#pg-1#*", "#pg-1#2", "#class#u-1", "#pg-1#*#class#u-1"].map(|rest| format!("m5.large#z#spot{rest}"));
+        assert_eq!(keys, expected);
     }
 
     #[test]

@@ -85,8 +85,14 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
         placement_group: out.offering.placement_group.clone(),
         partition: out.offering.partition,
     };
+    let (refused, shared): (Vec<&StockOut>, Vec<&StockOut>) = single.into_iter().partition(|out| out.offering.node_class.is_some());
+    let mut by_class: BTreeMap<String, BTreeSet<Pool>> = BTreeMap::new();
+    for out in &refused {
+        by_class.entry(out.offering.node_class.clone().unwrap_or_default()).or_default().insert(pool(out));
+    }
     Unavailable {
-        pools: single.iter().map(pool).collect(),
+        pools: shared.iter().map(pool).collect(),
+        refused: by_class,
         capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
         subnets: held().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
         quotas: held().filter_map(|out| Some((out.offering.quota()?.to_owned(), out.offering.capacity_type.clone()))).collect(),

@@ -33,3 +33,13 @@ fn full_subnets_and_exhausted_quotas_are_distinguished_from_offerings() {
     assert_eq!(closed.quotas, [("standard".to_owned(), "on-demand".to_owned())].into());
     assert_eq!(unavailable(&outs, now + whittle_units::SignedDuration::from_mins(4)), whittle_ec2::instance_types::Unavailable::default());
 }
+
+#[test]
+fn what_ec2_refuses_to_one_class_is_unavailable_to_that_class_only() {
+    let place = OfferingKey { instance_type: "a".into(), zone: "z".into(), capacity_type: "spot".into(), ..OfferingKey::default() };
+    let of_class = OfferingKey { node_class: Some("u-1".into()), ..place };
+    let closed = unavailable(&[StockOut::after_failure(None, of_class, "Unsupported", at(0))], at(0));
+    assert!(closed.pools.is_empty(), "{closed:?}");
+    let refused: Vec<_> = closed.refused.iter().map(|(class, pools)| (class.as_str(), pools.len())).collect();
+    assert_eq!(refused, [("u-1", 1)]);
+}

@@ -1,6 +1,6 @@
 //! Exhausted subnets and quotas, which say nothing about EC2's capacity.
 
-use super::over_sim::{class_in, keep, keep_as, run_over};
+use super::over_sim::{class_in, keep, keep_as, know, run_over};
 use super::repeated::with_class;
 use crate::addresses::{SubnetUse, Use, free_addresses};
 use futures::executor::block_on;
@@ -187,4 +187,65 @@ fn a_full_spread_group_blocks_nothing_for_others() {
     keep(&simulation, 1);
     run_over(&simulation.ports(), &[]);
     assert_eq!(known(&simulation), []);
+}
+
+/// A second class in the world of `with_class`.
+fn with_other_class() -> TestWorld {
+    let simulation = with_class();
+    let catalog = whittle_snapshot::warm::catalog(&simulation.world().region.catalog_blob()).unwrap();
+    let mut other = class_in(&catalog);
+    other.class.metadata.name = "other".into();
+    know(&simulation, other);
+    simulation
+}
+
+fn of_one_type(claim: &mut Claim) {
+    claim.spec.requirements =
+        vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large"]), Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"])];
+}
+
+#[test]
+fn a_type_that_ec2_does_not_support_is_refused_to_its_own_class_only() {
+    let mut simulation = with_other_class();
+    simulation.world().region.refusal = Some(("Unsupported".into(), "The requested configuration is currently not supported.".into()));
+    let refused = keep_as(&simulation, 1, of_one_type);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);
+    assert!(matches!(simulation.claim(&refused.key).phase, Phase::Failed { .. }), "its pods are replanned, on other types");
+    let uid =
+        block_on(simulation.ports().read::<NodeClassRecord>(&ClusterName::new("c"), "gone")).unwrap().unwrap().value.class.metadata.uid;
+    let outs = known(&simulation);
+    assert!(!outs.is_empty() && outs.iter().all(|out| out.offering.node_class.as_ref() == Some(&uid) && out.until == at(180)), "{outs:?}");
+    assert!(unavailable(&outs, at(0)).pools.is_empty(), "other classes and clusters may use the type");
+    simulation.world().region.refusal = None;
+    let again = keep_as(&simulation, 2, of_one_type);
+    let elsewhere = keep_as(&simulation, 3, |claim| {
+        of_one_type(claim);
+        claim.spec.node_class.name = "other".into();
+    });
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!((report.counted("launched"), report.counted("failed")), (1, 1));
+    assert!(simulation.claim(&elsewhere.key).machine().is_some());
+    assert!(simulation.claim(&again.key).machine().is_none(), "its own class waits");
+    simulation.run_until(at(181));
+    keep_as(&simulation, 4, |claim| {
+        of_one_type(claim);
+        claim.created_at = at(181);
+    });
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1, "after three minutes it is tried again");
+}
+
+#[test]
+fn a_type_without_capacity_is_refused_to_all_classes() {
+    let simulation = with_other_class();
+    simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), "none left".into()));
+    keep_as(&simulation, 1, of_one_type);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);
+    let outs = known(&simulation);
+    assert!(!outs.is_empty() && outs.iter().all(|out| out.offering.node_class.is_none()), "{outs:?}");
+    simulation.world().region.refusal = None;
+    keep_as(&simulation, 2, |claim| {
+        of_one_type(claim);
+        claim.spec.node_class.name = "other".into();
+    });
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1, "no call is made");
 }

@@ -57,11 +57,12 @@ const UNFULFILLABLE: &[&str] = &[
     "MaxSpotInstanceCountExceeded",
     "VcpuLimitExceeded",
     "UnfulfillableCapacity",
-    "Unsupported",
+    UNSUPPORTED,
     SUBNET_FULL,
     "MaxFleetCountExceeded",
     RESERVATION_EXCEEDED,
 ];
+const UNSUPPORTED: &str = "Unsupported";
 const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 const RESERVATION_EXCEEDED: &str = "ReservationCapacityExceeded";
 const SERVICE_LINKED_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
@@ -146,6 +147,11 @@ impl ApiError {
     /// The account's fleet quota is exhausted.
     pub fn is_fleet_quota(&self) -> bool {
         self.code == "MaxFleetCountExceeded"
+    }
+    /// The type does not exist with something that the request asks for, such as its zone, image, tenancy or placement group. Other
+    /// requests may start it.
+    pub fn is_unsupported(&self) -> bool {
+        self.code == UNSUPPORTED
     }
     /// The subnet has no free address.
     pub fn is_subnet_full(&self) -> bool {

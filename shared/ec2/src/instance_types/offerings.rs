@@ -3,7 +3,7 @@
 use super::labels::{absent, capacity_type, set};
 use super::{Context, zones_of};
 use crate::facts::{Catalog, InstanceTypeFacts};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::Offering;
 use whittle_api::karpenter::{Requirement, ResolvedCapacityReservation};
 use whittle_api::labels;
@@ -27,6 +27,8 @@ pub struct Pool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unavailable {
     pub pools: BTreeSet<Pool>,
+    /// Pools that EC2 refuses to machines of one node class, by its uid.
+    pub refused: BTreeMap<String, BTreeSet<Pool>>,
     /// Capacity types as a whole (spot without its service-linked role).
     pub capacity_types: BTreeSet<String>,
     /// Subnets without addresses.
@@ -42,14 +44,16 @@ pub struct Unavailable {
 impl Unavailable {
     fn contains(&self, offer: &Offer<'_>, context: &Context<'_>) -> bool {
         let subnets = || context.class.status.subnets.iter().filter(|subnet| subnet.zone == offer.zone);
+        let refused = self.refused.get(&context.class.metadata.uid);
         let known = |placement_group: Option<&str>, partition: Option<u32>| {
-            self.pools.contains(&Pool {
+            let pool = Pool {
                 capacity_type: offer.capacity_type.to_owned(),
                 instance_type: offer.instance_type.to_owned(),
                 zone: offer.zone.to_owned(),
                 placement_group: placement_group.map(str::to_owned),
                 partition,
-            })
+            };
+            self.pools.contains(&pool) || refused.is_some_and(|pools| pools.contains(&pool))
         };
         let group = context.placement_group.map(|group| group.id.as_str());
         let quota = || (quota_of(offer.instance_type).to_owned(), offer.capacity_type.to_owned());

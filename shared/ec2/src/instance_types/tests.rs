@@ -218,6 +218,16 @@ fn a_full_partition_is_unavailable_and_the_others_are_not() {
 }
 
 #[test]
+fn what_ec2_refuses_to_another_class_is_available() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    fixture.class.metadata.uid = "u-1".into();
+    fixture.unavailable.refused.insert("u-2".into(), [pool("spot", "us-east-1a"), pool("spot", "us-east-1b")].into());
+    assert_eq!(fixture.available("m5.large"), ["on-demand a", "spot a", "on-demand b", "spot b"]);
+    fixture.unavailable.refused.insert("u-1".into(), [pool("spot", "us-east-1a")].into());
+    assert_eq!(fixture.available("m5.large"), ["on-demand a", "on-demand b", "spot b"]);
+}
+
+#[test]
 fn a_reservation_is_available_while_active_and_not_exhausted() {
     let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
     let reservation = |id: &str, zone: &str, state: &str| ResolvedCapacityReservation {
