@@ -8,8 +8,8 @@ use crate::meta::ObjectMeta;
 
 /// Origin of a class that was converted from an AWSNodeTemplate.
 const TEMPLATE: &str = "AWSNodeTemplate";
-/// Pins the version of an alias in Karpenter's conversion, where it never had an effect.
-const ALIAS_VERSION_ANNOTATION: &str = "compatibility.karpenter.k8s.aws/v1beta1-alias-version";
+/// The version of the alias that a class of v1 has: Karpenter writes it into the v1beta1 view of the class, which has no aliases.
+const ALIAS_VERSION_ANNOTATION: &str = "compatibility.karpenter.k8s.aws/v1-alias-version";
 
 impl Work<'_> {
     pub(super) fn template(&mut self, old: AwsNodeTemplate) -> Result<(), Refusal> {
@@ -28,10 +28,6 @@ impl Work<'_> {
     pub(super) fn beta_class(&mut self, old: BetaNodeClass) -> Result<(), Refusal> {
         let mut metadata = self.metadata(old.metadata, None);
         let mut spec = old.spec;
-        if metadata.annotations.contains_key(ALIAS_VERSION_ANNOTATION) && spec.ami_selector_terms.is_empty() {
-            let text = format!("the annotation {ALIAS_VERSION_ANNOTATION} pins nothing: write the version into amiSelectorTerms[0].alias");
-            self.note_in_output("EC2NodeClass", &metadata.name, text);
-        }
         images_to_v1(&mut metadata, &mut spec, "spec")?;
         defaults_before_v1(&mut spec);
         self.warn_of_al2(&metadata.name, &spec);
@@ -118,13 +114,14 @@ impl Work<'_> {
     }
 }
 
-/// The images as in v1: an alias if the family's own images are meant.
+/// The images as in v1: an alias if the family's own images are meant, with the version that the annotation keeps for it.
 fn images_to_v1(metadata: &mut ObjectMeta, spec: &mut Ec2NodeClassSpec, field: &str) -> Result<(), Refusal> {
+    let version = metadata.annotations.remove(ALIAS_VERSION_ANNOTATION);
     let family = spec.ami_family.take().unwrap_or_default();
     let bare = spec.ami_selector_terms.is_empty();
     match family.as_str() {
         "AL2" | "AL2023" | "Bottlerocket" | "Windows2019" | "Windows2022" if bare => {
-            let alias = format!("{}@latest", family.to_ascii_lowercase());
+            let alias = format!("{}@{}", family.to_ascii_lowercase(), version.as_deref().unwrap_or("latest"));
             spec.ami_selector_terms.push(AmiSelectorTerm { alias: Some(alias), ..AmiSelectorTerm::default() });
         }
         "AL2" | "AL2023" | "Bottlerocket" | "Windows2019" | "Windows2022" => spec.ami_family = Some(family),

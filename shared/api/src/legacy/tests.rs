@@ -156,6 +156,30 @@ fn s3_15_the_output_notes_that_a_pool_never_removed_nodes() {
     assert!(converted.warnings.iter().any(|note| note.text.contains(ROLE_PLACEHOLDER)));
 }
 
+/// The class of v1beta1 in the golden case, with the version under another key.
+fn class_with_version(key: &str, rest: &str) -> crate::karpenter::Ec2NodeClass {
+    let text = std::fs::read_to_string(golden().join("045-class-alias-version/input.yaml")).unwrap();
+    let text = text.replace("compatibility.karpenter.k8s.aws/v1beta1-alias-version", key) + rest;
+    let objects = converted(&text, Purpose::Output).objects;
+    let [Object::NodeClass(class)] = objects.as_slice() else { panic!("a class: {objects:?}") };
+    class.as_ref().clone()
+}
+
+#[test]
+fn a_class_whose_alias_was_pinned_stays_pinned() {
+    let key = "compatibility.karpenter.k8s.aws/v1-alias-version";
+    let class = class_with_version(key, "");
+    assert_eq!(class.spec.ami_selector_terms[0].alias.as_deref(), Some("bottlerocket@v1.20.0"));
+    assert_eq!((class.metadata.annotation(key), class.metadata.annotation("own")), (None, Some("note")));
+    let with_terms = class_with_version(key, "  amiSelectorTerms:\n  - id: ami-1\n");
+    assert_eq!(with_terms.spec.ami_selector_terms[0].alias, None);
+    assert_eq!(with_terms.metadata.annotation(key), None, "it is nothing of v1");
+    let unknown = "compatibility.karpenter.k8s.aws/v1beta1-alias-version";
+    let other = class_with_version(unknown, "");
+    assert_eq!(other.spec.ami_selector_terms[0].alias.as_deref(), Some("bottlerocket@latest"));
+    assert_eq!(other.metadata.annotation(unknown), Some("v1.20.0"), "other annotations are the owner's");
+}
+
 #[test]
 fn an_unmanaged_launch_template_cannot_be_converted() {
     for case in ["036-template-launch-template", "028-provisioner-inline-launch-template"] {
