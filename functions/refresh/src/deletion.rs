@@ -47,7 +47,8 @@ pub(crate) fn users(record: &str, claims: &[Stored<Claim>], unreadable: &[String
     let ours = claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live()).filter(uses);
     let mut names: Vec<String> = ours.map(|claim| claim.key.name.to_string()).collect();
     let known = |name: &str| claims.iter().any(|claim| claim.value.key.name.as_str() == name);
-    let shown = objects.node_claims.iter().filter(|shown| shown.spec.node_class_ref.name == class && !known(&shown.metadata.name));
+    let refers = |shown: &NodeClaim| shown.spec.node_class_ref.is_managed() && shown.spec.node_class_ref.name == class;
+    let shown = objects.node_claims.iter().filter(|shown| refers(shown) && !known(&shown.metadata.name));
     names.extend(shown.map(|shown| shown.metadata.name.clone()));
     // The class of an unreadable NodeClaim is unknown.
     let hidden = objects.unreadable_of(NodeClaim::KIND).filter(|odd| !known(&odd.metadata.name));

@@ -202,7 +202,7 @@ impl<P: Rights> Run<'_, P> {
         let claims = self.ports.store().list(self.cluster).await?;
         let health: Vec<PoolHealth> = self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
         let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
-        for pool in &objects.node_pools {
+        for pool in objects.node_pools.iter().filter(|pool| pool.is_managed()) {
             let updated = pool_status(pool, facts, self.ports.clock().now());
             if updated.status == pool.status || self.settings.shadow {
                 continue;

@@ -553,6 +553,31 @@ fn a_static_pool_that_is_edited_gets_its_machines_at_once() {
     assert_eq!(rings(&simulation), [true, true]);
 }
 
+/// EKS Auto Mode has NodePools as well, with classes of its own kind.
+#[test]
+fn the_status_of_another_controllers_pool_is_never_written() {
+    let simulation = world();
+    let mut theirs = NodePool { metadata: ObjectMeta::named("theirs"), ..NodePool::default() };
+    theirs.spec.template.spec.node_class_ref =
+        NodeClassReference { group: "eks.amazonaws.com".into(), kind: "NodeClass".into(), name: "default".into() };
+    simulation.create(theirs.clone());
+    run(&simulation);
+    let world = simulation.world();
+    assert_eq!(world.cluster.objects.get::<NodePool>("theirs").unwrap().status, theirs.status);
+    assert!(!world.cluster.objects.get::<NodePool>("default").unwrap().status.conditions.is_empty(), "ours is");
+}
+
+#[test]
+fn a_claim_of_another_kind_of_class_does_not_use_the_class_of_that_name() {
+    let simulation = world();
+    let mut theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
+    theirs.spec.node_class_ref = NodeClassReference { group: "eks.amazonaws.com".into(), kind: "NodeClass".into(), name: "default".into() };
+    simulation.create(theirs);
+    delete_class(&simulation);
+    run(&simulation);
+    assert_eq!(run(&simulation).counted("classes_ended"), 1);
+}
+
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 

@@ -182,17 +182,19 @@ async fn show_pools<P: Rights>(
 ) {
     let PoolFacts { objects, classes, claims, .. } = facts;
     let now = ports.clock().now();
-    let pools: Vec<_> = objects.node_pools.iter().map(|pool| pool_status(pool, facts, now)).collect();
+    // Another controller writes the statuses of its own.
+    let managed: Vec<&NodePool> = objects.node_pools.iter().filter(|pool| pool.is_managed()).collect();
+    let pools: Vec<_> = managed.iter().map(|pool| pool_status(pool, facts, now)).collect();
     gauges::pools(report, &pools, claims);
     offerings::report_offerings(ports, settings, cluster, (objects, classes, claims), shifted, report).await;
     // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
     if !uninstalling || !classes.is_empty() {
-        write_statuses(ports, cluster, &pools, &objects.node_pools, report).await;
+        write_statuses(ports, cluster, &pools, &managed, report).await;
     }
 }
 
 /// Writes the statuses of NodePools that changed. `refresh` does as well when the class changes; a failed write is retried at the next tick.
-async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], pools: &[NodePool], report: &mut Report) {
+async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], pools: &[&NodePool], report: &mut Report) {
     for (wanted, _) in wanted.iter().zip(pools).filter(|(wanted, pool)| wanted.status != pool.status) {
         let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
         report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });

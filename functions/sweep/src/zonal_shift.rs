@@ -96,7 +96,7 @@ pub(crate) async fn announce<P: Rights>(
 fn events(changes: &[ShiftChange], pools: &[NodePool], classes: &[NodeClassRecord]) -> Vec<ClusterEvent> {
     let concerned = |change: &ShiftChange| {
         let change = change.clone();
-        pools.iter().filter(move |pool| may_launch_in(pool, &change, classes))
+        pools.iter().filter(move |pool| pool.is_managed() && may_launch_in(pool, &change, classes))
     };
     let event = |change: &ShiftChange, pool: &NodePool| {
         let (zone, id) = (&change.zone, &change.zone_id);

@@ -15,7 +15,7 @@ use whittle_ports::HandleError;
 use whittle_units::{Price, Quantity, Timestamp};
 
 /// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
-/// template is not valid, has none.
+/// template is not valid, has none, nor has the pool of another controller.
 ///
 /// Without a catalog nothing can be launched, which is not an error: `refresh` has not run yet.
 pub(crate) fn of_pools(
@@ -32,7 +32,8 @@ pub(crate) fn of_pools(
     let priced = catalog.with_missing_prices(&inputs.prices);
     let unavailable = inputs.unavailable(stock_outs, now);
     let stock_outs = stock_out_key(stock_outs, now);
-    let wanted: BTreeSet<&str> = pools.iter().map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
+    let managed = pools.iter().filter(|pool| pool.is_managed());
+    let wanted: BTreeSet<&str> = managed.map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.is_ready() && !record.lacks_placement_group());
     let ready = ready.filter(|record| wanted.contains(record.class.metadata.name.as_str()));
     let by_class: BTreeMap<String, Arc<InstanceTypes>> = ready
@@ -47,7 +48,7 @@ pub(crate) fn of_pools(
         let record = NodeClassRecord::referenced(classes, class, pool.is_converted_provisioner())?;
         Some((pool.metadata.name.clone(), by_class.get(&record.name())?.clone()))
     };
-    let usable = |pool: &&NodePool| whittle_api::runtime::node_pool(pool).errors.is_empty();
+    let usable = |pool: &&NodePool| pool.is_managed() && whittle_api::runtime::node_pool(pool).errors.is_empty();
     Ok(pools.iter().filter(usable).filter_map(of_pool).collect())
 }
 

@@ -324,6 +324,8 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
         read.node_pools.clear();
         read.capacity_buffers.clear();
     }
+    // Pods that only another controller's pools suit are not ours to launch for.
+    read.node_pools.retain(NodePool::is_managed);
     for pool in &mut read.node_pools {
         set_hash(pool);
     }

@@ -88,6 +88,20 @@ fn whatever_a_plan_may_be_for_is_looked_at() {
 }
 
 #[test]
+fn nothing_is_planned_for_the_pool_of_another_controller() {
+    let world = world();
+    let mut theirs = pool_named("theirs");
+    let reference = &mut theirs.spec.template.spec.node_class_ref;
+    (reference.group, reference.kind) = ("eks.amazonaws.com".into(), "NodeClass".into());
+    world.create(theirs);
+    let ports = world.ports();
+    let loaded = whittle_snapshot::load(Adapters::all(&ports), &Settings::default(), &key("a").cluster);
+    let objects = block_on(loaded).unwrap().objects;
+    let pools: Vec<&str> = objects.node_pools.iter().map(|pool| pool.metadata.name.as_str()).collect();
+    assert_eq!(pools, ["default"]);
+}
+
+#[test]
 fn what_earlier_runs_expected_ends_without_a_plan() {
     let mut world = world();
     let cluster = key("a").cluster;

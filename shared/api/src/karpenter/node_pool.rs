@@ -1,7 +1,7 @@
 //! NodePool `karpenter.sh/v1` (api 5).
 
 use crate::duration::{GoDuration, NillableDuration};
-use crate::k8s::{IntOrString, Taint};
+use crate::k8s::{IntOrString, Kind, Taint};
 use crate::meta::{Condition, ObjectMeta, null_as_default};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -77,6 +77,16 @@ pub struct NodeClassReference {
     pub group: String,
     pub kind: String,
     pub name: String,
+}
+
+impl NodeClassReference {
+    /// Whether it means an EC2NodeClass. What was written before v1 may have neither group nor kind; any other group is that of another
+    /// controller, as `eks.amazonaws.com` is that of EKS Auto Mode, whose classes may have the same names.
+    #[must_use]
+    pub fn is_managed(&self) -> bool {
+        let is = |given: &str, own: &str| given.is_empty() || given == own;
+        is(&self.group, crate::labels::AWS_DOMAIN) && is(&self.kind, crate::karpenter::Ec2NodeClass::KIND)
+    }
 }
 
 /// A constraint on one label of the nodes.
@@ -226,6 +236,10 @@ impl NodePool {
     pub fn is_shadow(&self) -> bool {
         self.metadata.annotation(crate::labels::SHADOW) == Some("true")
     }
+    /// Whether machines of the pool are ours to launch: the pools of another controller are planned for by it, and it writes their status.
+    pub fn is_managed(&self) -> bool {
+        self.spec.template.spec.node_class_ref.is_managed()
+    }
     /// Whether the pool was converted from a Provisioner.
     pub fn is_converted_provisioner(&self) -> bool {
         self.metadata.annotation(crate::labels::CONVERTED_FROM) == Some("Provisioner")
@@ -240,10 +254,30 @@ impl NodePool {
     pub const TWIN_PREFIX: &'static str = "Provisioner/";
 
     /// The class that the pool refers to. Old and new kinds may have the same name: a pool that was converted from a
-    /// Provisioner refers to a class that was converted from an AWSNodeTemplate, every other pool to one that was not.
+    /// Provisioner refers to a class that was converted from an AWSNodeTemplate, every other pool to one that was not. The pool of another
+    /// controller refers to none of ours, whatever their names.
     pub fn class_in<'a>(&self, classes: &'a [crate::karpenter::Ec2NodeClass]) -> Option<&'a crate::karpenter::Ec2NodeClass> {
         let reference = &self.spec.template.spec.node_class_ref;
         let from_template = |class: &&crate::karpenter::Ec2NodeClass| class.is_converted_template() == self.is_converted_provisioner();
-        classes.iter().filter(|class| class.metadata.name == reference.name).find(from_template)
+        classes.iter().filter(|class| reference.is_managed() && class.metadata.name == reference.name).find(from_template)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pools_of_ec2_node_classes_are_managed() {
+        let is_managed = |group: &str, kind: &str| {
+            let mut pool = NodePool::default();
+            pool.spec.template.spec.node_class_ref = NodeClassReference { group: group.into(), kind: kind.into(), name: "default".into() };
+            pool.is_managed()
+        };
+        assert!(is_managed("karpenter.k8s.aws", "EC2NodeClass"));
+        assert!(is_managed("", "EC2NodeClass") && is_managed("karpenter.k8s.aws", "") && is_managed("", ""), "of before v1");
+        assert!(!is_managed("eks.amazonaws.com", "NodeClass"), "EKS Auto Mode");
+        assert!(!is_managed("eks.amazonaws.com", "EC2NodeClass") && !is_managed("karpenter.k8s.aws", "NodeClass"));
+        assert!(!is_managed("karpenter.azure.com", "AKSNodeClass") && !is_managed("", "NodeClass"));
     }
 }

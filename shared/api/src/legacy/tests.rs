@@ -207,6 +207,8 @@ fn s3_1_a_pool_refers_to_the_class_of_its_own_api_version() {
     pool.metadata.annotations.clear();
     assert_eq!(pool.class_in(&all), Some(&new));
     assert_eq!(pool.class_in(&classes), None, "an AWSNodeTemplate is no EC2NodeClass, whatever its name");
+    "eks.amazonaws.com".clone_into(&mut pool.spec.template.spec.node_class_ref.group);
+    assert_eq!(pool.class_in(&all), None, "nor is the class of another controller");
 }
 
 #[test]
