@@ -25,7 +25,7 @@ pub struct StaticChange {
     pub shadow: bool,
 }
 
-/// Machines of a pool by state, as Karpenter counts them.
+/// Machines of a pool by state, as Karpenter counts them: each is in one of the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolCounts {
     /// Neither deleting nor marked for deletion.
@@ -34,6 +34,9 @@ pub(super) struct PoolCounts {
     pub(super) pending_disruption: usize,
     /// Being deleted.
     pub(super) deleting: usize,
+    /// Nodes of the pool without a claim of ours, as those of the Karpenter that was here before. They serve, so that none is launched in
+    /// their place, and they are not ours to delete: no machine of ours is surplus because of them.
+    pub(super) others: usize,
 }
 
 impl PoolCounts {
@@ -52,13 +55,17 @@ impl PoolCounts {
                 counts.active += 1;
             }
         }
+        let is_other = |machine: &&Machine<'_>| machine.claim().is_none() && machine.pool() == Some(pool);
+        let (deleting, others): (Vec<_>, Vec<_>) = view.machines.iter().filter(is_other).partition(|machine| machine.is_deleting());
+        counts.others = others.len();
+        counts.deleting += deleting.len();
         counts.deleting += view.input.facts.values().filter(|facts| facts.pool_of_pending_launch.as_deref() == Some(pool)).count();
         counts
     }
 
     /// How many more machines the pool's node limit allows.
     pub(super) fn available_nodes(self, pool: &NodePool) -> usize {
-        let taken = self.active + self.pending_disruption + self.deleting;
+        let taken = self.active + self.pending_disruption + self.deleting + self.others;
         match pool.spec.limits.0.get("nodes") {
             Some(limit) => usize::try_from(limit.units_floor()).unwrap_or(0).saturating_sub(taken),
             None => usize::MAX,
@@ -81,7 +88,7 @@ pub fn static_changes(input: Input<'_>) -> Vec<StaticChange> {
 fn change(view: &ClusterView<'_>, pool: &NodePool) -> StaticChange {
     let counts = PoolCounts::of(view, &pool.metadata.name);
     let replicas = usize::try_from(pool.spec.replicas.unwrap_or(0)).unwrap_or(0);
-    let missing = replicas.saturating_sub(counts.active + counts.pending_disruption);
+    let missing = replicas.saturating_sub(counts.active + counts.pending_disruption + counts.others);
     let ready = conditions::is_true(&pool.status.conditions, conditions::READY);
     let granted = if ready { missing.min(counts.available_nodes(pool)) } else { 0 };
     StaticChange {

@@ -63,6 +63,32 @@ fn a_pending_launch_of_a_deleted_claim_counts_against_the_limit_but_not_as_a_rep
     check_change(&scene, 2, &[]);
 }
 
+/// A pool whose last node has no claim of ours.
+fn pool_with_another(replicas: i64, nodes: usize, limit: Option<i64>) -> Scene {
+    let mut scene = pool_of(replicas, nodes, limit);
+    scene.objects.node_claims.pop();
+    scene
+}
+
+#[test]
+fn a_node_that_karpenter_left_is_neither_launched_again_nor_deleted() {
+    check_change(&pool_with_another(2, 2, None), 0, &[]);
+    check_change(&pool_with_another(3, 2, None), 1, &[]);
+    check_change(&pool_with_another(1, 2, None), 0, &[]);
+    check_change(&pool_with_another(1, 3, None), 0, &["claim-n0"]);
+    check_change(&pool_with_another(0, 2, None), 0, &["claim-n0"]);
+    assert!(check_change(&pool_with_another(3, 2, Some(2)), 0, &[]).unwrap().at_limit);
+    let mut going = pool_with_another(2, 2, Some(2));
+    going.objects.nodes[1].metadata.deletion_timestamp = Some(noon());
+    assert!(check_change(&going, 0, &[]).unwrap().at_limit, "it serves no more, and is there still");
+    let mut elsewhere = pool_with_another(2, 2, None);
+    elsewhere.objects.nodes[1].metadata.labels.insert(labels::NODE_POOL.to_owned(), "other".to_owned());
+    check_change(&elsewhere, 1, &[]);
+    check_drift(pool_with_another(2, 3, None), "100%", 2);
+    check_drift(pool_with_another(2, 3, Some(3)), "100%", 0);
+    check_drift(pool_with_another(2, 3, Some(4)), "100%", 1);
+}
+
 #[test]
 fn pending_launches_are_not_repeated_and_are_deleted_first() {
     let mut scene = pool_of(3, 3, None);
