@@ -31,7 +31,7 @@ impl fmt::Display for Dangling {
 pub(crate) fn dangling<'a>(pools: impl IntoIterator<Item = &'a NodePool>, classes: &[Ec2NodeClass]) -> Vec<Dangling> {
     let is_without = |pool: &&NodePool| {
         let reference = &pool.spec.template.spec.node_class_ref;
-        reference.kind == Ec2NodeClass::KIND && pool.class_in(classes).is_none()
+        reference.kind == Ec2NodeClass::KIND && pool.is_managed() && pool.class_in(classes).is_none()
     };
     let named = |pool: &NodePool| Dangling {
         old: pool.is_converted_provisioner(),
