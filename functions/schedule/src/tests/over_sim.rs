@@ -95,8 +95,8 @@ fn nothing_is_planned_for_the_pool_of_another_controller() {
     (reference.group, reference.kind) = ("eks.amazonaws.com".into(), "NodeClass".into());
     world.create(theirs);
     let ports = world.ports();
-    let loaded = whittle_snapshot::load(Adapters::all(&ports), &Settings::default(), &key("a").cluster);
-    let objects = block_on(loaded).unwrap().objects;
+    let (settings, cluster) = (Settings::default(), key("a").cluster);
+    let objects = block_on(whittle_snapshot::load(Adapters::all(&ports), &settings, &cluster)).unwrap().objects;
     let pools: Vec<&str> = objects.node_pools.iter().map(|pool| pool.metadata.name.as_str()).collect();
     assert_eq!(pools, ["default"]);
 }
