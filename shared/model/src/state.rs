@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::k8s::{Kind, Node, Pod, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ClusterObjects, Unreadable, conditions, labels};
+use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, conditions, labels};
 use whittle_units::{Quantity, Resources, Timestamp};
+
+/// Labels or annotations of nothing.
+static NONE: BTreeMap<String, String> = BTreeMap::new();
 
 /// One machine: a Node, a NodeClaim, or both, joined by provider ID.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,35 +51,28 @@ impl StateNode {
     /// The NodeClaim's name until registered, then the Node's.
     #[must_use]
     pub fn name(&self) -> &str {
-        match (&self.node, &self.claim) {
-            (Some(node), None) => &node.metadata.name,
-            (Some(node), Some(_)) if self.registered() => &node.metadata.name,
-            (_, Some(claim)) => &claim.metadata.name,
-            (None, None) => "",
-        }
+        self.metadata().map_or("", |metadata| metadata.name.as_str())
     }
 
     /// The labels that simulations use: the NodeClaim's until registered, then the Node's.
     #[must_use]
     pub fn labels(&self) -> &BTreeMap<String, String> {
-        static NONE: BTreeMap<String, String> = BTreeMap::new();
-        match (&self.node, &self.claim) {
-            (Some(node), None) => &node.metadata.labels,
-            (Some(node), Some(_)) if self.registered() => &node.metadata.labels,
-            (_, Some(claim)) => &claim.metadata.labels,
-            (None, None) => &NONE,
-        }
+        self.metadata().map_or(&NONE, |metadata| &metadata.labels)
     }
 
     /// The annotations that count, by the same rule: one that the Node got from the NodeClaim can be removed from it.
     #[must_use]
     pub fn annotations(&self) -> &BTreeMap<String, String> {
-        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.metadata().map_or(&NONE, |metadata| &metadata.annotations)
+    }
+
+    /// The NodeClaim's until registered, then the Node's.
+    fn metadata(&self) -> Option<&ObjectMeta> {
         match (&self.node, &self.claim) {
-            (Some(node), None) => &node.metadata.annotations,
-            (Some(node), Some(_)) if self.registered() => &node.metadata.annotations,
-            (_, Some(claim)) => &claim.metadata.annotations,
-            (None, None) => &NONE,
+            (Some(node), None) => Some(&node.metadata),
+            (Some(node), Some(_)) if self.registered() => Some(&node.metadata),
+            (_, Some(claim)) => Some(&claim.metadata),
+            (None, None) => None,
         }
     }
 
