@@ -105,11 +105,12 @@ pub(crate) fn in_turn(pods: &[PodKey], now: Timestamp) -> impl Iterator<Item = &
     earlier.iter().chain(later)
 }
 
-/// Names of volume attachments of `node` that have to be deleted before its instance may be terminated.
-pub(crate) fn attached(objects: &ClusterObjects, node: &str, now: Timestamp) -> Vec<String> {
+/// Names of volume attachments of `node` that have to be deleted before its instance may be terminated, by its pods and what
+/// `Scope::Volumes` shows.
+pub(crate) fn attached(pods: &[Pod], volumes: &ClusterObjects, node: &str, now: Timestamp) -> Vec<String> {
     let staying: BTreeSet<String> =
-        objects.pods.iter().filter(|pod| pod.spec.node_name == node && stays(pod, now)).flat_map(|pod| volumes_of(pod, objects)).collect();
-    let attachments = objects.volume_attachments.iter().filter(|attachment| attachment.spec.node_name == node);
+        pods.iter().filter(|pod| pod.spec.node_name == node && stays(pod, now)).flat_map(|pod| volumes_of(pod, volumes)).collect();
+    let attachments = volumes.volume_attachments.iter().filter(|attachment| attachment.spec.node_name == node);
     let mut names: Vec<String> = attachments
         .filter(|attachment| {
             let volume = &attachment.spec.source.persistent_volume_name;
@@ -118,7 +119,7 @@ pub(crate) fn attached(objects: &ClusterObjects, node: &str, now: Timestamp) -> 
         .map(|attachment| attachment.metadata.name.clone())
         .collect();
     // Its volume cannot be read, so it may be in use.
-    let hidden = objects.unreadable_of(VolumeAttachment::KIND).filter(|odd| odd.node_name == node);
+    let hidden = volumes.unreadable_of(VolumeAttachment::KIND).filter(|odd| odd.node_name == node);
     names.extend(hidden.map(|odd| odd.metadata.name.clone()));
     names.sort();
     names

@@ -11,8 +11,8 @@ use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{Bucket, BucketName, Claim, DecisionKind};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, Evictions, HandleError, Instances, Involved, Mirrors, NodePatch, Nodes,
-    Safeguard, StoreError, TokenBuckets, metrics, publish_event, save, write_mirror,
+    ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Instances, Involved, Mirrors,
+    NodePatch, Nodes, Safeguard, Scope, StoreError, TokenBuckets, metrics, publish_event, save, write_mirror,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -67,7 +67,15 @@ impl<P: Rights> Run<P> {
             self.report.metric(metrics::NodesDrained { nodepool: &self.claim.value.spec.node_pool });
             self.report.count("drained");
         }
-        let attached = drain::attached(objects, &node.metadata.name, now);
+        self.end_when_detached(node, &objects.pods, now).await
+    }
+
+    /// Ends the machine once its volumes are detached, or its deadline has passed. Only now are attachments looked at: each look lists
+    /// those of the whole cluster.
+    async fn end_when_detached(&mut self, node: &Node, pods: &[Pod], now: Timestamp) -> Result<Next, HandleError> {
+        let name = node.metadata.name.as_str();
+        let volumes = self.ports.cluster().read(&self.claim.value.key.cluster, Scope::Volumes, Some(name)).await?;
+        let attached = drain::attached(pods, &volumes, name, now);
         let overdue = is_overdue(&self.claim.value, now);
         if Safeguard::VolumesDetached.stops(!attached.is_empty()) && !overdue {
             self.set_condition(VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;

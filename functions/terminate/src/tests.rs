@@ -199,21 +199,21 @@ fn volumes_of_undrained_pods_and_inline_volumes_are_not_waited_for() {
         volume_attachments: attachments.into(),
         ..ClusterObjects::default()
     };
-    assert_eq!(attached(&objects, NODE, at(100)), ["a", "b"]);
+    assert_eq!(attached(&objects.pods, &objects, NODE, at(100)), ["a", "b"]);
     let staying = [tolerating(pod("stays"), "", "Exists"), owned_by(pod("static"), "Node", "v1"), terminating(pod("stuck"), 39)];
     for pod in staying {
         objects.pods = vec![using(pod, "data")].into();
-        assert_eq!(attached(&objects, NODE, at(100)), ["b"]);
+        assert_eq!(attached(&objects.pods, &objects, NODE, at(100)), ["b"]);
     }
     // The kubelet reports the end of a pod before it unmounts its volumes.
     let ended = |phase: &str| with(pod("ended"), |pod| pod.status.phase = phase.into());
     for pod in [ended("Succeeded"), ended("Failed"), terminating(pod("leaves"), 90), terminating(ended("Succeeded"), 90)] {
         objects.pods = vec![using(pod, "data")].into();
-        assert_eq!(attached(&objects, NODE, at(100)), ["a", "b"]);
+        assert_eq!(attached(&objects.pods, &objects, NODE, at(100)), ["a", "b"]);
     }
     let stays = tolerating(ended("Succeeded"), labels::DISRUPTED_TAINT, "Exists");
     objects.pods = vec![using(stays, "data")].into();
-    assert_eq!(attached(&objects, NODE, at(100)), ["b"], "nor are those of a finished pod that is not drained");
+    assert_eq!(attached(&objects.pods, &objects, NODE, at(100)), ["b"], "nor are those of a finished pod that is not drained");
 }
 
 /// How many runs at this interval it takes until each of some pods was among the first 50.
@@ -252,8 +252,8 @@ fn every_pod_is_among_the_first_in_some_run_whatever_the_interval() {
 fn a_volume_attachment_that_cannot_be_read_is_waited_for() {
     let odd = |node: &str| Unreadable { kind: "VolumeAttachment".into(), node_name: node.into(), ..Unreadable::default() };
     let objects = |node| ClusterObjects { unreadable: vec![odd(node)], ..ClusterObjects::default() };
-    assert_eq!(attached(&objects(NODE), NODE, at(100)).len(), 1);
-    assert!(attached(&objects("another"), NODE, at(100)).is_empty());
+    assert_eq!(attached(&[], &objects(NODE), NODE, at(100)).len(), 1);
+    assert!(attached(&[], &objects("another"), NODE, at(100)).is_empty());
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) enum Consistency {
     /// a node that joined must not count as missing. Servers from 1.31 on serve this from their watch cache as well.
     Newest,
     /// Whatever the server's watch cache holds (`resourceVersion=0`), usually some milliseconds old: for objects that
-    /// rarely change, and for budgets, which the eviction API checks itself. Not paged: the cache returns whole lists.
+    /// rarely change. Not paged: the cache returns whole lists.
     Cached,
 }
 
@@ -382,13 +382,19 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_drain(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
         let selector = on_node(name);
-        let (node, pods, disruption_budgets, attachments) = try_join!(
-            self.one_node(cluster, name),
-            self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)),
-            self.list(cluster, Consistency::Cached, None),
-            // Draining waits until the last attachment is deleted, so a stale list could end the wait early.
-            self.list::<VolumeAttachment>(cluster, Consistency::Newest, None),
-        )?;
+        let (node, pods) = try_join!(self.one_node(cluster, name), self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)))?;
+        let mut unreadable = Vec::new();
+        Ok(ClusterObjects {
+            nodes: node.into_items(&mut unreadable),
+            pods: pods.into_items(&mut unreadable).into(),
+            unreadable,
+            ..ClusterObjects::default()
+        })
+    }
+
+    async fn read_volumes(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
+        // Draining waits until the last attachment is deleted, so a stale list could end the wait early.
+        let attachments = self.list::<VolumeAttachment>(cluster, Consistency::Newest, None).await?;
         let mut unreadable = Vec::new();
         let mut volume_attachments = attachments.into_items(&mut unreadable);
         volume_attachments.retain(|attachment| attachment.spec.node_name == name);
@@ -399,15 +405,7 @@ impl<A: ClusterAccess> Clusters<A> {
         } else {
             self.list(cluster, Consistency::Cached, None).await?.into_items(&mut unreadable)
         };
-        Ok(ClusterObjects {
-            nodes: node.into_items(&mut unreadable),
-            pods: pods.into_items(&mut unreadable).into(),
-            disruption_budgets: disruption_budgets.into_items(&mut unreadable),
-            volume_attachments,
-            volume_claims,
-            unreadable,
-            ..ClusterObjects::default()
-        })
+        Ok(ClusterObjects { volume_attachments, volume_claims, unreadable, ..ClusterObjects::default() })
     }
 
     async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
@@ -495,9 +493,10 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
             (Scope::Karpenter, _) => self.with_karpenter(cluster, Box::pin(self.read_karpenter(cluster))).await,
             (Scope::NodesAndClaims, _) => Box::pin(self.read_nodes_and_claims(cluster)).await,
             (Scope::Drain, Some(name)) => self.read_drain(cluster, name).await,
+            (Scope::Volumes, Some(name)) => self.read_volumes(cluster, name).await,
             (Scope::Pods, Some(name)) => self.read_pods(cluster, name).await,
             (Scope::Unbound, _) => self.read_unbound(cluster).await,
-            (Scope::Drain | Scope::Pods, None) => Ok(ClusterObjects::default()),
+            (Scope::Drain | Scope::Volumes | Scope::Pods, None) => Ok(ClusterObjects::default()),
         }
     }
 

@@ -346,6 +346,53 @@ async fn a_list_whose_continue_token_expires_is_read_again_from_the_start() {
     assert_eq!(server.request_count(), 6);
 }
 
+/// An API server with a node that has a pod, and with volumes that are attached to it and to another.
+fn with_volumes() -> Server {
+    let attachments = r#"{"items":[
+        {"metadata":{"name":"mine"},"spec":{"nodeName":"n1","source":{"persistentVolumeName":"pv-1"}}},
+        {"metadata":{"name":"odd","labels":[]},"spec":{"nodeName":"n1"}},
+        {"metadata":{"name":"odd-too","labels":[]},"spec":{"nodeName":"n2"}},
+        {"metadata":{"name":"other"},"spec":{"nodeName":"n2","source":{"persistentVolumeName":"pv-2"}}}]}"#;
+    Server::answering(move |_, head| match head {
+        head if head.starts_with("GET /api/v1/nodes/") => Body("", br#"{"metadata":{"name":"n1"}}"#.to_vec()),
+        head if head.starts_with("GET /api/v1/pods?") => {
+            Body("", br#"{"items":[{"metadata":{"name":"p","namespace":"a"},"spec":{"nodeName":"n1"}}]}"#.to_vec())
+        }
+        head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => Body("", attachments.as_bytes().to_vec()),
+        head if head.starts_with("GET /api/v1/persistentvolumeclaims?") => {
+            Body("", br#"{"items":[{"metadata":{"name":"data","namespace":"a"},"spec":{"volumeName":"pv-1"}}]}"#.to_vec())
+        }
+        _ => Status(404, 0),
+    })
+}
+
+#[tokio::test]
+async fn a_look_of_a_drain_lists_nothing_of_the_whole_cluster() {
+    let server = with_volumes();
+    let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Drain, Some("n1")).await.expect("it answers");
+    assert_eq!((objects.nodes.len(), objects.pods.len()), (1, 1));
+    let heads = server.heads.lock().expect("the lock is not poisoned");
+    let is_of_node = |head: &String| head.starts_with("GET /api/v1/nodes/n1 ") || head.contains("fieldSelector=spec.nodeName%3Dn1");
+    assert!(heads.len() == 2 && heads.iter().all(is_of_node), "{heads:?}");
+}
+
+#[tokio::test]
+async fn attachments_are_newest_and_claims_of_volumes_are_read_only_beside_them() {
+    let server = with_volumes();
+    let volumes_of = async |node: &'static str| {
+        let read = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Volumes, Some(node)).await;
+        let objects = read.expect("it answers");
+        let attached = objects.volume_attachments.iter().map(|one| one.metadata.name.clone());
+        (attached.chain(objects.unreadable.iter().map(|odd| odd.metadata.name.clone())).collect::<Vec<_>>(), objects.volume_claims.len())
+    };
+    assert_eq!(volumes_of("n1").await, (vec!["mine".to_owned(), "odd".to_owned()], 1), "one that cannot be read is not left out");
+    assert_eq!(volumes_of("n3").await, (vec![], 0));
+    let heads = server.heads.lock().expect("the lock is not poisoned");
+    let attachments: Vec<&String> = heads.iter().filter(|head| head.contains("/volumeattachments?")).collect();
+    assert_eq!((attachments.len(), heads.len()), (2, 3), "{heads:?}");
+    assert!(!attachments.iter().any(|head| head.contains("resourceVersion=0")), "a stale list could end the wait early");
+}
+
 /// An API server that validates whole objects, with one NodePool, and the requests that write it.
 fn validating(nodeclass: &'static str) -> Server {
     Server::answering(move |_, head| {

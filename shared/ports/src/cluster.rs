@@ -64,8 +64,11 @@ pub enum Scope {
     Karpenter,
     /// Nodes and NodeClaims, which is what changes while machines join.
     NodesAndClaims,
-    /// What draining one node needs: its Node, the pods on it, the budgets of their namespaces, its volume attachments.
+    /// What draining one node needs: its Node, and the pods on it. Budgets are the eviction API's to know.
     Drain,
+    /// The volumes that are attached to one node and, while there are any, the claims of volumes. The API server can only list
+    /// those of all nodes.
+    Volumes,
     /// The pods on one node.
     Pods,
     /// What a plan can be for: pods that are bound to no node, and capacity buffers; with the overlays, whose status a plan writes.
@@ -121,7 +124,8 @@ pub fn confirmed_for(nodes: usize) -> SignedDuration {
 
 /// Reads a cluster.
 pub trait ClusterReader: Sync {
-    /// `node` narrows `Scope::Drain` and `Scope::Pods` to one node's name. Unreadable objects are listed as such, never left out.
+    /// `node` narrows `Scope::Drain`, `Scope::Volumes` and `Scope::Pods` to one node's name. Unreadable objects are listed as such,
+    /// never left out.
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
     /// The same of `Scope::All` and `Scope::Nodes` at little cost: Nodes, and objects that seldom change, are as this execution environment
     /// saw them, up to [`kept_for`] ago. `None` where that is not enough: nothing is kept, the number of

@@ -7,7 +7,7 @@ use crate::cluster::{Eviction, Objects, Table, Tabled};
 use crate::exec::lock;
 use crate::mutants::Mutant;
 use crate::world::World;
-use whittle_api::k8s::{Kind, Node, PodDisruptionBudget, PodSource, PodSourceKind, Workloads};
+use whittle_api::k8s::{Kind, Node, PodSource, PodSourceKind, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels::TERMINATION_FINALIZER;
 use whittle_api::{ClusterObjects, OwnerReference, labels};
@@ -120,18 +120,17 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
         },
         Scope::Drain => {
             let Some(wanted) = node else { return ClusterObjects::default() };
-            let pods: Vec<_> = objects.pods_on(wanted).cloned().collect();
-            let near = |budget: &&PodDisruptionBudget| pods.iter().any(|pod| pod.metadata.namespace == budget.metadata.namespace);
-            let attachments = objects.volume_attachments.values().filter(|one| one.spec.node_name == wanted);
-            let volume_attachments: Vec<_> = attachments.cloned().collect();
             ClusterObjects {
                 nodes: objects.nodes.get(wanted).cloned().into_iter().collect(),
-                disruption_budgets: objects.budgets.values().filter(near).cloned().collect(),
-                volume_claims: if volume_attachments.is_empty() { Vec::new() } else { all(&objects.volume_claims) },
-                volume_attachments,
-                pods: pods.into(),
+                pods: objects.pods_on(wanted).cloned().collect(),
                 ..ClusterObjects::default()
             }
+        }
+        Scope::Volumes => {
+            let attached = objects.volume_attachments.values().filter(|one| Some(one.spec.node_name.as_str()) == node);
+            let volume_attachments: Vec<_> = attached.cloned().collect();
+            let volume_claims = if volume_attachments.is_empty() { Vec::new() } else { all(&objects.volume_claims) };
+            ClusterObjects { volume_attachments, volume_claims, ..ClusterObjects::default() }
         }
     }
 }

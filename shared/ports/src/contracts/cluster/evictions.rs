@@ -85,7 +85,10 @@ async fn what_is_read_for_a_drain_is_of_one_node(place: &impl ClusterPlace, read
     let objects = drain(place, reader, name).await;
     assert_eq!((objects.nodes.len(), objects.pods.len()), (1, 2));
     assert!(objects.pods.iter().all(|pod| pod.spec.node_name == name));
-    assert_eq!((objects.node_pools.len(), objects.node_claims.len()), (0, 0));
+    assert_eq!((objects.node_pools.len(), objects.node_claims.len(), objects.disruption_budgets.len()), (0, 0, 0));
+    let volumes = async |node: Option<&str>| reader.read(place.cluster(), Scope::Volumes, node).await.expect("the API server answers");
+    assert_eq!(volumes(Some(name)).await, ClusterObjects::default(), "no volume is attached");
+    assert_eq!(volumes(None).await, ClusterObjects::default(), "no node has no volumes");
     let read = async |node: Option<&str>| reader.read(place.cluster(), Scope::Pods, node).await.expect("the API server answers");
     let pods = read(Some(name)).await;
     assert_eq!((pods.pods.len(), pods.nodes.len(), pods.disruption_budgets.len()), (2, 0, 0));
