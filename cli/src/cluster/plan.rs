@@ -117,7 +117,7 @@ fn role_is_refused(facts: &Facts, wanted: &Wanted) -> Option<State> {
     }
     let settings = Settings {
         node_roles: names_of(facts.stack.parameter("NodeRoles")),
-        cluster_node_roles: NamePatterns::parse(facts.stack.parameter("ClusterNodeRoles"), &clusters).ok()?,
+        cluster_node_roles: NamePatterns::parse(facts.stack.parameter("ClusterNodeRoles")).ok()?,
         default_node_role: Some(facts.stack.parameter("DefaultNodeRole").to_owned()).filter(|name| !name.is_empty()),
         clusters,
         ..Settings::default()

@@ -98,7 +98,7 @@ fn cannot_be_made(facts: &Facts, wanted: &Wanted) -> Option<State> {
 /// Whether the relay takes posts of such a role for the cluster. What cannot be read is for the functions to complain about.
 fn permits(facts: &Facts, cluster: &str, role: &str) -> bool {
     let clusters: Vec<ClusterName> = facts.stack.clusters().iter().map(ClusterName::new).collect();
-    let Ok(relay_callers) = NamePatterns::parse(facts.stack.parameter("RelayCallers"), &clusters) else { return true };
+    let Ok(relay_callers) = NamePatterns::parse(facts.stack.parameter("RelayCallers")) else { return true };
     let arn = format!("arn:aws:sts::1:assumed-role/{}/pod", role.replace('*', "x"));
     Settings { relay_callers, clusters, ..Settings::default() }.permits_caller(cluster, &arn)
 }

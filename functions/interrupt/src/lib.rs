@@ -73,7 +73,7 @@ impl<P: Rights> Run<'_, P> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(claim) = self.ports.store().by_instance(instance).await? else {
                 report.count("unknown_instances");
-                let waits = self.kind.ends_claim() && !self.settings.shadow && may_be_too_early(self.sent_at, self.ports.clock().now());
+                let waits = is_told_once(self.kind) && !self.settings.shadow && may_be_too_early(self.sent_at, self.ports.clock().now());
                 if waits && self.has_launches.get_or_read(self.find_launches()).await? {
                     return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
                 }
@@ -193,6 +193,12 @@ impl<P: Rights> Run<'_, P> {
             publish_event(self.ports.cluster(), cluster, &event(Involved::node(node))).await;
         }
     }
+}
+
+/// Whether nothing but the notice tells that the claim has to be deleted. That a machine is gone `sweep` sees as well, and no notices are
+/// as many as those of other people's machines that end.
+const fn is_told_once(kind: InterruptionKind) -> bool {
+    kind.ends_claim() && !matches!(kind, InterruptionKind::InstanceTerminated)
 }
 
 /// Whether a notice may be about an instance that its launch does not know yet.

@@ -142,7 +142,7 @@ fn a_replaced_secret_is_accepted_during_rotation() {
 #[test]
 fn a_signed_caller_is_restricted_to_its_clusters() {
     let clusters = [ClusterName::new("demo"), ClusterName::new("prod")];
-    let relay_callers = whittle_ports::NamePatterns::parse("demo=relay-demo", &clusters).unwrap();
+    let relay_callers = whittle_ports::NamePatterns::parse("demo=relay-demo").unwrap();
     let named = Settings { clusters: clusters.to_vec(), relay_callers, ..settings() };
     let body = review("events", false);
     let caller = Some("arn:aws:sts::1:assumed-role/relay-demo/pod");

@@ -17,22 +17,18 @@ pub struct NamePatterns(BTreeMap<ClusterName, Vec<String>>);
 pub enum NamePatternsError {
     #[error("{0:?} is not an entry of the form CLUSTER=NAME,NAME")]
     NoEntry(String),
-    #[error("cluster {0} is not served here: add it to the stack's parameter Clusters, or remove its entry")]
-    NotServed(ClusterName),
     #[error("cluster {0} has two entries: merge them")]
     Twice(ClusterName),
 }
 
 impl NamePatterns {
-    /// Reads `CLUSTER=NAME,NAME;CLUSTER=NAME`. A cluster with an entry and no name may use none.
-    pub fn parse(text: &str, served: &[ClusterName]) -> Result<Self, NamePatternsError> {
+    /// Reads `CLUSTER=NAME,NAME;CLUSTER=NAME`. A cluster with an entry and no name may use none. Entries may name clusters that are
+    /// not served: a deployment keeps them when a cluster is taken out of it.
+    pub fn parse(text: &str) -> Result<Self, NamePatternsError> {
         let mut all = BTreeMap::new();
         for entry in text.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
             let (cluster, names) = entry.split_once('=').ok_or_else(|| NamePatternsError::NoEntry(entry.to_owned()))?;
             let cluster = ClusterName::new(cluster.trim());
-            if !served.contains(&cluster) {
-                return Err(NamePatternsError::NotServed(cluster));
-            }
             if all.insert(cluster.clone(), names_of(names)).is_some() {
                 return Err(NamePatternsError::Twice(cluster));
             }
@@ -47,6 +43,11 @@ impl NamePatterns {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Clusters with an entry that are not among those that are served: taken out, or misspelt.
+    pub fn unserved<'a>(&'a self, served: &[ClusterName]) -> impl Iterator<Item = &'a ClusterName> {
+        self.0.keys().filter(|cluster| !served.contains(cluster))
     }
 }
 
@@ -122,8 +123,8 @@ impl Settings {
     /// Whether nodes of the cluster may use this role (its name, with or without path).
     ///
     /// The operator's own default role is permitted everywhere. Any other must be among `node_roles`, and among the cluster's own
-    /// names. A cluster without such names may use `KarpenterNodeRole-CLUSTER`, and if it is alone in its deployment any other
-    /// role of `node_roles` that is not named after another cluster.
+    /// names. A cluster without such names may use `KarpenterNodeRole-CLUSTER`, and if it is alone in its deployment, and no entry is
+    /// there that may be a misspelt one of its own, any other role of `node_roles` that is not named after another cluster.
     pub fn permits_node_role(&self, cluster: &ClusterName, role: &str) -> bool {
         let name = bare(role);
         if name.is_empty() {
@@ -138,8 +139,13 @@ impl Settings {
         match self.cluster_node_roles.of(cluster) {
             Some(own) => any_covers(own, name),
             None if name == format!("{NODE_ROLE}{cluster}") => true,
-            None => self.clusters.len() <= 1 && !self.may_be_of_another(name),
+            None => self.is_alone() && !self.may_be_of_another(name),
         }
+    }
+
+    /// Whether the deployment serves one cluster and has no entry of another, which might be a misspelt one of this.
+    fn is_alone(&self) -> bool {
+        self.clusters.len() <= 1 && self.cluster_node_roles.unserved(&self.clusters).next().is_none()
     }
 
     /// Whether a role has the name of a cluster's node role in Karpenter's set-up. Clusters that other deployments of the account
@@ -152,7 +158,7 @@ impl Settings {
     /// Whether an instance profile whose role could not be looked up may be used: the operator's own default, and any if the
     /// deployment serves one cluster and names no roles for it, because then only IAM's rule for `iam:PassRole` applies.
     pub fn permits_unknown_role(&self, cluster: &ClusterName, profile: &str) -> bool {
-        self.is_default_profile(profile) || (self.clusters.len() <= 1 && self.cluster_node_roles.of(cluster).is_none())
+        self.is_default_profile(profile) || (self.is_alone() && self.cluster_node_roles.of(cluster).is_none())
     }
 
     /// Why a class may not be used in its cluster, whose nodes are in `vpc` (empty: unknown).
@@ -223,7 +229,7 @@ mod tests {
 
     fn settings(clusters: &[&str], all: &str, own: &str) -> Settings {
         let clusters: Vec<ClusterName> = clusters.iter().map(|&name| name.into()).collect();
-        let cluster_node_roles = NamePatterns::parse(own, &clusters).expect("it is valid");
+        let cluster_node_roles = NamePatterns::parse(own).expect("it is valid");
         Settings { clusters, node_roles: names_of(all), cluster_node_roles, ..Settings::default() }
     }
 
@@ -276,8 +282,7 @@ mod tests {
 
     #[test]
     fn a_signed_caller_sends_doorbells_for_its_own_cluster_only() {
-        let clusters = ["prod".into(), "dev".into()];
-        let relay_callers = NamePatterns::parse("prod=relay-prod;dev=relay-dev-*", &clusters).expect("it is valid");
+        let relay_callers = NamePatterns::parse("prod=relay-prod;dev=relay-dev-*").expect("it is valid");
         let named = Settings { relay_callers, ..Settings::default() };
         let role = "arn:aws:sts::111122223333:assumed-role/relay-prod/relay-dev-1";
         assert!(named.permits_caller("prod", role));
@@ -290,10 +295,23 @@ mod tests {
 
     #[test]
     fn an_invalid_list_is_rejected_with_its_invalid_entry() {
-        let served = ["prod".into()];
-        assert_eq!(NamePatterns::parse("prod", &served), Err(NamePatternsError::NoEntry("prod".to_owned())));
-        assert_eq!(NamePatterns::parse("pord=a", &served), Err(NamePatternsError::NotServed("pord".into())));
-        assert_eq!(NamePatterns::parse("prod=a;prod=b", &served), Err(NamePatternsError::Twice("prod".into())));
-        assert!(NamePatterns::parse(" ; ", &served).expect("an empty list is valid").is_empty());
+        assert_eq!(NamePatterns::parse("prod"), Err(NamePatternsError::NoEntry("prod".to_owned())));
+        assert_eq!(NamePatterns::parse("prod=a;prod=b"), Err(NamePatternsError::Twice("prod".into())));
+        assert!(NamePatterns::parse(" ; ").expect("an empty list is valid").is_empty());
+    }
+
+    #[test]
+    fn an_entry_of_a_cluster_that_is_not_served_lets_nobody_have_more() {
+        let names = |text: &str| NamePatterns::parse(text).expect("it is valid");
+        let alone = Settings { clusters: vec!["prod".into()], node_roles: vec!["web".into()], ..Settings::default() };
+        let prod = ClusterName::new("prod");
+        assert!(alone.permits_node_role(&prod, "web") && alone.permits_unknown_role(&prod, "profile"));
+        let misspelt = Settings { cluster_node_roles: names("pord=other"), ..alone.clone() };
+        assert!(!misspelt.permits_node_role(&prod, "web") && !misspelt.permits_unknown_role(&prod, "profile"));
+        assert!(Settings { cluster_node_roles: names("prod=web;gone=other"), ..alone.clone() }.permits_node_role(&prod, "web"));
+        let callers = Settings { relay_callers: names("gone=relay"), ..alone.clone() };
+        assert!(!callers.permits_caller("prod", "arn:aws:sts::1:assumed-role/relay/x"), "callers are configured, and none for prod");
+        let unserved = names("prod=a;gone=b");
+        assert_eq!(unserved.unserved(&alone.clusters).map(ClusterName::as_str).collect::<Vec<_>>(), ["gone"]);
     }
 }

@@ -196,7 +196,7 @@ impl Environment {
         let is_isolated = switch(ISOLATED_VPC, "true", "false", "true, false")?;
         let patterns = |name: &'static str| {
             let text = optional(name).unwrap_or_default();
-            NamePatterns::parse(&text, &clusters).map_err(|source| EnvironmentError::Names { name, source })
+            NamePatterns::parse(&text).map_err(|source| EnvironmentError::Names { name, source })
         };
         let (cluster_node_roles, relay_callers) = (patterns(CLUSTER_NODE_ROLES)?, patterns(RELAY_CALLERS)?);
         let usual = Settings::default();
@@ -247,6 +247,13 @@ impl Environment {
                 ..usual
             },
         })
+    }
+
+    /// Entries that are for clusters which are not served, each with its variable.
+    pub fn unserved_entries(&self) -> Vec<(&'static str, ClusterName)> {
+        let settings = &self.settings;
+        let all = [(CLUSTER_NODE_ROLES, &settings.cluster_node_roles), (RELAY_CALLERS, &settings.relay_callers)];
+        all.into_iter().flat_map(|(name, entries)| entries.unserved(&settings.clusters).map(move |cluster| (name, cluster.clone()))).collect()
     }
 }
 
@@ -412,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn role_patterns_are_read_and_an_unknown_cluster_in_them_is_an_error() {
+    fn role_patterns_are_read_and_a_cluster_that_is_not_served_in_them_stops_nothing() {
         let mut variables = complete();
         variables.extend([(NODE_ROLES, "KarpenterNodeRole-*, web"), (CLUSTER_NODE_ROLES, "a=web"), (ISOLATED_VPC, "true")]);
         let environment = read(&variables).expect("it is valid");
@@ -421,9 +428,11 @@ mod tests {
         assert!(permits("a", "web") && permits("b", "KarpenterNodeRole-b"));
         assert!(!permits("b", "web") && !permits("a", "KarpenterNodeRole-a"));
         for name in [CLUSTER_NODE_ROLES, RELAY_CALLERS] {
-            let mut invalid = variables.clone();
-            invalid.insert(name, "elsewhere=web");
-            assert!(matches!(read(&invalid), Err(EnvironmentError::Names { .. })), "{name}");
+            let with = |value| variables.clone().into_iter().chain([(name, value)]).collect();
+            assert!(matches!(read(&with("elsewhere")), Err(EnvironmentError::Names { .. })), "{name}");
+            assert_eq!(read(&variables).expect("it is valid").unserved_entries(), []);
+            let unserved = read(&with("a=web;elsewhere=web")).expect("an entry of a cluster that was taken out is valid");
+            assert_eq!(unserved.unserved_entries(), [(name, "elsewhere".into())]);
         }
     }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use whittle_claims::{ClaimKey, Doorbell, UninstallRequest};
 use whittle_ports::HandleError;
-use whittle_units::{ClaimName, ClusterName};
+use whittle_units::{ClaimName, ClusterName, InstanceId};
 
 /// One call of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,17 +67,35 @@ pub struct PoisonMessage {
     pub reason: String,
 }
 
+/// A message that says that an instance has started. It names no cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartedMessage {
+    pub instance: InstanceId,
+    pub message_id: String,
+}
+
 /// An event, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     /// Work on whole clusters is of one cluster only.
     pub work: Vec<WorkItem>,
     pub doorbells: Vec<DoorbellToSend>,
+    /// Work for the clusters of these instances, which are still to be looked up.
+    pub started: Vec<StartedMessage>,
     pub poison: Vec<PoisonMessage>,
     /// The messages that hold back others of their group.
     pub in_flight: InFlight,
     /// Whether the response has to name the messages that failed.
     pub is_batch: bool,
+}
+
+impl Decoded {
+    /// Adds a run for a cluster.
+    pub(crate) fn add_cluster(&mut self, cluster: &ClusterName, message_ids: Vec<String>) {
+        for message_id in message_ids {
+            add_work(&mut self.work, Work::Cluster(cluster.clone()), message_id);
+        }
+    }
 }
 
 /// Decodes an event of Lambda: a batch of SQS, a schedule's input, or an EventBridge envelope.
@@ -114,10 +132,8 @@ fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Res
         let message_id = record.message_id.clone().ok_or("a record is not a message of SQS: it has no messageId")?;
         decoded.in_flight.add(&message_id, &record);
         let body = record.body.unwrap_or_default();
-        if names_no_cluster(function, &body) {
-            for cluster in clusters {
-                add_work(&mut decoded.work, Work::Cluster(cluster.clone()), message_id.clone());
-            }
+        if let Some(instance) = started_instance(function, &body) {
+            decoded.started.push(StartedMessage { instance, message_id });
             continue;
         }
         match work_of_message(function, &body, clusters) {
@@ -145,7 +161,7 @@ fn add_work(items: &mut Vec<WorkItem>, work: Work, message_id: String) {
 }
 
 /// Keeps the work on the first cluster of a batch, and sends doorbells for the others, which get separate invocations.
-fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
+pub(crate) fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     let first = decoded.work.first().and_then(|item| item.work.cluster()).cloned();
     let (own, others): (Vec<WorkItem>, Vec<WorkItem>) = std::mem::take(&mut decoded.work)
         .into_iter()
@@ -160,9 +176,11 @@ fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     }
 }
 
-/// Whether the body is an EventBridge envelope about a started instance. It names no cluster, so the function runs for all of them.
-fn names_no_cluster(function: Function, body: &str) -> bool {
-    function == Function::Register && serde_json::from_str::<Value>(body).is_ok_and(|body| body.get("detail-type").is_some())
+/// The instance of an EventBridge envelope about a started one.
+fn started_instance(function: Function, body: &str) -> Option<InstanceId> {
+    let body = serde_json::from_str::<Value>(body).ok().filter(|_| function == Function::Register)?;
+    body.get("detail-type")?;
+    Some(InstanceId::new(body.get("detail")?.get("instance-id")?.as_str()?))
 }
 
 /// The doorbell that wakes a function for a whole cluster: what a tick sends. `cargo xtask ci --only template` reads the arms to
@@ -300,11 +318,15 @@ mod tests {
     }
 
     #[test]
-    fn a_started_instance_may_belong_to_any_cluster() {
-        let running = r#"{"detail-type":"EC2 Instance State-change Notification","detail":{"state":"running"}}"#;
-        let event = batch(&[running, running]);
-        check(Function::Register, &event, &[(Work::Cluster("a".into()), &["m0", "m1"])]);
-        check_doorbells(Function::Register, &event, &[(Doorbell::Register { cluster: "b".into() }, &["m0", "m1"])]);
+    fn a_started_instance_is_to_be_looked_up() {
+        let running = r#"{"detail-type":"EC2 Instance State-change Notification","detail":{"state":"running","instance-id":"i-1"}}"#;
+        let event = batch(&[running, r#"{"bell":"register","cluster":"b"}"#, r#"{"detail-type":"EC2"}"#]);
+        let decoded = decode(Function::Register, &event, &clusters()).expect("the event can be decoded");
+        assert_eq!(decoded.work, [WorkItem { work: Work::Cluster("b".into()), message_ids: vec!["m1".to_owned()] }]);
+        assert_eq!(decoded.started, [StartedMessage { instance: InstanceId::new("i-1"), message_id: "m0".to_owned() }]);
+        assert_eq!(decoded.poison.iter().map(|poison| poison.message_id.as_str()).collect::<Vec<_>>(), ["m2"]);
+        let elsewhere = decode(Function::Launch, &batch(&[running]), &clusters()).expect("the batch can be decoded");
+        assert!(elsewhere.started.is_empty() && elsewhere.poison.len() == 1, "{elsewhere:?}");
     }
 
     #[test]

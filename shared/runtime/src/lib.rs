@@ -10,6 +10,7 @@ mod events;
 mod in_flight;
 mod secrets;
 mod serve;
+mod started;
 mod telemetry;
 mod wiring;
 

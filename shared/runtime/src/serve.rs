@@ -5,7 +5,7 @@ use crate::clock::InvocationClock;
 use crate::environment::Environment;
 use crate::events::{self, Decoded, DoorbellToSend, Work, WorkItem};
 use crate::secrets::RelaySecrets;
-use crate::telemetry;
+use crate::{started, telemetry};
 use crate::wiring::{Connections, Shell};
 use aws_lambda_events::lambda_function_urls::LambdaFunctionUrlRequest;
 use base64::Engine;
@@ -14,8 +14,8 @@ use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
-use whittle_ports::{Clock, Disposition, HandleError, Queues, Report, error_chain};
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Queues, Report, error_chain};
+use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
 /// Work items of one event that run concurrently: a batch holds ten messages.
 const CONCURRENCY_MAX: usize = 10;
@@ -73,11 +73,16 @@ struct Failure {
 }
 
 /// Sends the doorbells for other invocations, then does the work.
-async fn process<H>(function: Function, shell: &Shell, decoded: Decoded, handler: &H) -> Vec<Processed>
+async fn process<H>(function: Function, shell: &Shell, mut decoded: Decoded, handler: &H) -> Vec<Processed>
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
 {
     let mut processed = Vec::new();
+    if !decoded.started.is_empty() {
+        let cluster_of = async |instance: &InstanceId| Ok(shell.store.by_instance(instance).await?.map(|claim| claim.value.key.cluster));
+        let failures = started::assign(function, &shell.settings.clusters, cluster_of, &mut decoded).await;
+        processed.extend(failures.into_iter().map(|(message_id, error)| failed(vec![message_id], &error.into())));
+    }
     for poison in decoded.poison {
         tracing::error!(message = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
         processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });

@@ -46,6 +46,9 @@ impl Connections {
         let config = aws_config::load_defaults(BehaviorVersion::latest()).await;
         let region = Region::new(config.region().ok_or(StartError::NoRegion)?.as_ref());
         let credentials = config.credentials_provider().ok_or(StartError::NoCredentials)?;
+        for (variable, cluster) in environment.unserved_entries() {
+            tracing::warn!(variable, %cluster, "an entry is for a cluster that is not served: remove it, or correct its name");
+        }
         let clock = Arc::new(SharedClock);
         let convert = ConvertOptions {
             default_instance_profile: environment.settings.default_instance_profile.clone(),

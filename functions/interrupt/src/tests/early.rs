@@ -74,6 +74,21 @@ fn a_notice_of_a_foreign_machine_is_dropped() {
 }
 
 #[test]
+fn a_foreign_machine_that_ends_has_no_claim_read() {
+    let simulation = holding(&launching());
+    let ports = simulation.ports();
+    let store = Busy::new(ports.clone(), 0, Claim::clone);
+    let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+    let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
+    for state in ["shutting-down", "terminated"] {
+        let report = block_on(crate::handle(adapters, &settings, &Once::default(), &SUBJECT.state_change(state, ports.now()))).unwrap();
+        assert_eq!(report.counted("unknown_instances"), 1, "{state}");
+    }
+    assert_eq!(store.listings.load(Ordering::Relaxed), 0);
+    assert_eq!(simulation.claim(&key()), launching());
+}
+
+#[test]
 fn the_messages_of_one_invocation_read_the_claims_of_a_cluster_once() {
     for (claim, waits) in [(planned(), false), (launching(), true)] {
         let simulation = holding(&claim);
@@ -81,7 +96,7 @@ fn the_messages_of_one_invocation_read_the_claims_of_a_cluster_once() {
         let store = Busy::new(ports.clone(), 0, Claim::clone);
         let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
         let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
-        let (of_invocation, body) = (Once::default(), SUBJECT.state_change("terminated", ports.now()));
+        let (of_invocation, body) = (Once::default(), SUBJECT.state_change("stopped", ports.now()));
         let outcomes = block_on(join_all((0..10).map(|_| crate::handle(adapters, &settings, &of_invocation, &body))));
         assert!(outcomes.iter().all(|outcome| outcome.is_err() == waits), "{outcomes:?}");
         assert_eq!(store.listings.load(Ordering::Relaxed), 1, "one read for ten messages");
