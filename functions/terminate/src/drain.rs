@@ -3,13 +3,33 @@
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Pod, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::PodKey;
+use whittle_claims::{Claim, DeletionReason, PodKey, SPOT_NOTICE};
 use whittle_model::pods::{Protection, do_not_disrupt, tolerates};
 use whittle_ports::Safeguard;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// A pod that still exists this long after its deletion timestamp is not waited for.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
+/// How long before EC2 takes a machine its last pods are deleted, even if their grace period is longer (ADR 0011).
+const NOTICE_GRACE_MAX: SignedDuration = SignedDuration::from_secs(30);
+
+/// The time by which a machine's pods must have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline {
+    pub(crate) at: Timestamp,
+    /// It is EC2's, not the user's: it has no regard to what pods need, so that PodDisruptionBudgets are kept as long as it makes sense.
+    pub(crate) is_notice: bool,
+}
+
+impl Deadline {
+    /// The deadline of a claim that is being deleted.
+    pub(crate) fn of(claim: &Claim) -> Option<Self> {
+        let deletion = claim.deletion.as_ref()?;
+        let at = deletion.deadline?;
+        let noticed = deletion.at.checked_add(SPOT_NOTICE).ok();
+        Some(Self { at, is_notice: deletion.reason == DeletionReason::SpotInterruption && noticed == Some(at) })
+    }
+}
 
 /// What a run does with a node's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +38,8 @@ pub(crate) struct Drain {
     pub(crate) waiting: usize,
     /// To be evicted now, through the eviction API, which respects PodDisruptionBudgets: the first group that is not empty.
     pub(crate) evict: Vec<PodKey>,
-    /// To be deleted now regardless of budgets, because the deadline leaves just their grace period; with its seconds.
+    /// To be deleted now regardless of budgets, because the deadline leaves just their grace period, or what a notice leaves of it; with its
+    /// seconds.
     pub(crate) force: Vec<(PodKey, i64)>,
     /// When the next pod will have to be deleted.
     pub(crate) next_force_at: Option<Timestamp>,
@@ -51,15 +72,16 @@ fn group(pod: &Pod) -> u8 {
 }
 
 /// The time at which a pod has to be deleted to have ended by `deadline`.
-fn force_at(pod: &Pod, deadline: Timestamp) -> Option<Timestamp> {
-    let grace = SignedDuration::from_secs(pod.spec.termination_grace_period_seconds?);
-    deadline.checked_sub(grace).ok()
+fn force_at(pod: &Pod, deadline: Deadline) -> Option<Timestamp> {
+    let own = SignedDuration::from_secs(pod.spec.termination_grace_period_seconds?);
+    let grace = if deadline.is_notice { own.min(NOTICE_GRACE_MAX) } else { own };
+    deadline.at.checked_sub(grace).ok()
 }
 
-fn needs_force(pod: &Pod, deadline: Option<Timestamp>, now: Timestamp) -> bool {
+fn needs_force(pod: &Pod, deadline: Option<Deadline>, now: Timestamp) -> bool {
     let Some(deadline) = deadline else { return false };
     match pod.metadata.deletion_timestamp {
-        Some(at) => at > deadline,
+        Some(at) => at > deadline.at,
         None => force_at(pod, deadline).is_some_and(|at| Safeguard::ForcedOnlyWhenDue.permits(now > at)),
     }
 }
@@ -75,7 +97,7 @@ fn key(pod: &Pod) -> PodKey {
 }
 
 /// The next step for the pods of `node`. Pods on other nodes are not looked at.
-pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Timestamp>, now: Timestamp) -> Drain {
+pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Timestamp) -> Drain {
     let mut waiting: Vec<&Pod> = pods.iter().filter(|pod| pod.spec.node_name == node && is_drainable(pod, now)).collect();
     waiting.sort_by_key(|pod| (group(pod), pod.metadata.namespace.clone(), pod.metadata.name.clone()));
     let (force, rest): (Vec<&Pod>, Vec<&Pod>) = waiting.iter().partition(|pod| needs_force(pod, deadline, now));
@@ -83,7 +105,7 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Timestamp>, now: T
     let is_next =
         |pod: &&&Pod| Safeguard::GroupsInOrder.permits(Some(group(pod)) == first) && !Safeguard::OwnersAsked.stops(is_protected(pod, now));
     let evict = rest.iter().filter(|pod| !pod.metadata.is_deleting()).filter(is_next);
-    let left = deadline.map_or(0, |deadline| deadline.duration_since(now).as_secs());
+    let left = deadline.map_or(0, |deadline| deadline.at.duration_since(now).as_secs());
     let not_yet = rest.iter().filter(|pod| !pod.metadata.is_deleting());
     Drain {
         waiting: waiting.len(),

@@ -1,6 +1,6 @@
 //! One step of a node's drain.
 
-use crate::drain::{self, Drain};
+use crate::drain::{self, Deadline, Drain};
 use crate::hold::{self, Stage};
 use crate::{Next, POLL_DELAY, SHORT_DELAY};
 use crate::{Rights, Run};
@@ -36,11 +36,11 @@ impl<P: Rights> Run<P> {
         }
         self.taint_and_delete_objects(node).await?;
         let now = self.ports.clock().now();
-        let deadline = self.claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
+        let deadline = Deadline::of(&self.claim.value);
         self.set_condition(DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
         let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
         if let Some(deadline) = deadline {
-            let message = format!("All pods will be deleted by {deadline}");
+            let message = format!("All pods will be deleted by {}", deadline.at);
             for about in [Involved::object(node), Involved::claim(&self.claim.value)] {
                 let expiring = ClusterEvent::warning(about, "TerminationGracePeriodExpiring", message.clone());
                 self.publish(expiring).await;
@@ -121,8 +121,8 @@ impl<P: Rights> Run<P> {
     /// proves nothing: only the deadline, or an instance that EC2 reports as not running, confirms it.
     pub(crate) async fn pods_contradict(&self, node: &str, objects: &ClusterObjects) -> bool {
         let now = self.ports.clock().now();
-        let deadline = self.claim.value.deletion.as_ref().and_then(|deletion| deletion.deadline);
-        if drain::plan(&objects.pods, node, deadline, now).waiting == 0 || deadline.is_some_and(|deadline| now > deadline) {
+        let deadline = Deadline::of(&self.claim.value);
+        if drain::plan(&objects.pods, node, deadline, now).waiting == 0 || deadline.is_some_and(|deadline| now > deadline.at) {
             return false;
         }
         let Some(machine) = self.claim.value.machine() else { return false };

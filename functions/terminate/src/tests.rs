@@ -4,11 +4,12 @@ mod shifted;
 
 pub(crate) use over_sim::planned;
 
-use crate::drain::{Drain, attached, in_turn, plan};
+use crate::drain::{Deadline, Drain, attached, in_turn, plan};
 use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
 };
 use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, Unreadable, labels};
+use whittle_claims::{ClaimSpec, DeletionReason};
 use whittle_testkit::at;
 
 pub(crate) const NODE: &str = "node-1";
@@ -120,10 +121,15 @@ fn a_stuck_pod_is_not_waited_for() {
     check(&[terminating(pod("a"), 39)], 0, &[]);
 }
 
-/// The pods forced at `now` under a deadline at 300 s, with their seconds.
+/// The pods forced at `now` under a user's deadline at 300 s, with their seconds.
 #[track_caller]
 fn check_forced(pods: &[Pod], now: i64, expected: &[(&str, i64)]) -> Drain {
-    let drain = plan(pods, NODE, Some(at(300)), at(now));
+    check_forced_by(Deadline { at: at(300), is_notice: false }, pods, now, expected)
+}
+
+#[track_caller]
+fn check_forced_by(deadline: Deadline, pods: &[Pod], now: i64, expected: &[(&str, i64)]) -> Drain {
+    let drain = plan(pods, NODE, Some(deadline), at(now));
     let forced: Vec<(&str, i64)> = drain.force.iter().map(|(key, grace)| (key.name.as_str(), *grace)).collect();
     assert_eq!(forced, expected, "at {now}");
     drain
@@ -142,6 +148,38 @@ fn a_pod_is_deleted_in_time_for_its_whole_grace_period() {
     check_forced(&quiet, 240, &[]);
     check_forced(&quiet, 241, &[("a", 59)]);
     check_forced(&[grace(pod("a"), 300)], 1, &[("a", 299)]);
+}
+
+#[test]
+fn a_notice_forces_pods_in_its_last_half_minute_alone() {
+    let notice = Deadline { at: at(120), is_notice: true };
+    for seconds in [30, 90, 119, 120, 300, 3600] {
+        let pods = [grace(pod("a"), seconds), grace(protected(pod("b"), labels::DO_NOT_DISRUPT, "true"), seconds)];
+        for now in [0, 31, 90] {
+            let drain = check_forced_by(notice, &pods, now, &[]);
+            assert_eq!((names(&drain.evict), drain.next_force_at), (vec!["a"], Some(at(90))), "with {seconds} at {now}");
+        }
+        check_forced_by(notice, &pods, 91, &[("a", 29), ("b", 29)]);
+    }
+    check_forced_by(notice, &[grace(pod("a"), 5)], 115, &[]);
+    check_forced_by(notice, &[grace(pod("a"), 5)], 116, &[("a", 4)]);
+}
+
+#[test]
+fn the_deadline_of_a_user_is_no_notice_even_if_a_notice_came() {
+    let with_grace = |period: Option<&str>, reason| {
+        let spec = ClaimSpec { termination_grace_period: period.map(|text| text.parse().unwrap()), ..ClaimSpec::default() };
+        let mut claim = whittle_testkit::planned("n", spec);
+        claim.deletion = Some(claim.deletion_for(reason, "", at(0)));
+        Deadline::of(&claim)
+    };
+    let notice = |seconds, is_notice| Some(Deadline { at: at(seconds), is_notice });
+    assert_eq!(with_grace(None, DeletionReason::SpotInterruption), notice(120, true));
+    assert_eq!(with_grace(Some("1h"), DeletionReason::SpotInterruption), notice(120, true));
+    assert_eq!(with_grace(Some("60s"), DeletionReason::SpotInterruption), notice(60, false));
+    assert_eq!(with_grace(Some("2m"), DeletionReason::Expired), notice(120, false));
+    assert_eq!(with_grace(None, DeletionReason::Unhealthy), notice(0, false));
+    assert_eq!(with_grace(None, DeletionReason::Expired), None);
 }
 
 #[test]

@@ -45,8 +45,9 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
 }
 
 /// Where the pods of a drifted node would go. When [`Packing::Best`] finds no place without a node that has not
-/// initialized, Karpenter's packing is tried. If that depends on such a node too, all pods must fit on initialized
-/// nodes: in a cluster that launches nodes all the time, drift would otherwise wait forever.
+/// initialized, Karpenter's packing is tried. If that depends on such a node too, none may be needed that is just starting: in a
+/// cluster that launches nodes all the time, drift would otherwise wait forever. Those that take longer are waited for, since their
+/// replacements might never initialize either (ADR 0031).
 fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<SimulationResult, KeepReason> {
     let first = simulator.without(&[node], Targets::All, packing);
     if packing == Packing::Reference || !matches!(first, Err(KeepReason::PodsWouldNotSchedule { .. })) {

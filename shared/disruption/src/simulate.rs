@@ -19,7 +19,7 @@ pub(super) enum Targets {
     All,
     /// Not nodes whose pods changed within their pool's `consolidateAfter`.
     Stable,
-    /// Only nodes that have initialized.
+    /// Not nodes that are just starting. One that has not initialized for minutes counts as in [`Targets::All`].
     Initialized,
 }
 

@@ -13,7 +13,7 @@ use whittle_api::{conditions, labels};
 use whittle_model::pods;
 use whittle_model::requirements::from_labels;
 use whittle_model::state::StateNode;
-use whittle_units::{Quantity, Resources, SignedDuration};
+use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
 /// The label keys that some constraint mentions; others make no difference between machines.
 fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &IdVec<ClassId, Class>, groups: &IdVec<GroupId, Group>) -> BTreeSet<Key> {
@@ -96,13 +96,16 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
     }
 }
 
-/// Whether a simulation spares the node: because it has not initialized, or because `consolidateAfter` has not passed since its
+/// How old a machine is that has not initialized and is still expected to: one that takes longer may never accept a pod.
+const YOUNG: SignedDuration = SignedDuration::from_mins(5);
+
+/// Whether a simulation spares the node: because it has not initialized yet, or because `consolidateAfter` has not passed since its
 /// last pod event.
 fn is_spared(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
     let input = builder.input;
     let Some(simulation) = &builder.options.simulation else { return false };
     if !node.initialized() {
-        return simulation.spare_young;
+        return simulation.spare_young && is_young(node, input.now);
     }
     let (true, Some(claim)) = (simulation.spare_recent, &node.claim) else { return false };
     let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool());
@@ -111,4 +114,9 @@ fn is_spared(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
     };
     let initialized = conditions::find(&claim.status.conditions, conditions::INITIALIZED).and_then(|c| c.last_transition_time);
     claim.status.last_pod_event_time.or(initialized).is_some_and(|since| input.now.duration_since(since) < wait)
+}
+
+fn is_young(node: &StateNode, now: Timestamp) -> bool {
+    let created = node.claim.as_ref().and_then(|claim| claim.metadata.creation_timestamp);
+    created.is_some_and(|created| now.duration_since(created) < YOUNG)
 }

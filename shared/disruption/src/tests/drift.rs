@@ -101,8 +101,30 @@ fn a_drifted_node_whose_pods_fit_elsewhere_is_deleted_without_a_replacement() {
 fn beside_an_uninitialized_node() -> Scene {
     let mut scene = drifted(&[("a", "1")]);
     scene.node("young", "default", 4);
-    scene.parts("young").0.metadata.labels.remove(labels::INITIALIZED);
+    let (node, claim) = scene.parts("young");
+    node.metadata.labels.remove(labels::INITIALIZED);
+    claim.metadata.creation_timestamp = Some(noon() - 4.minutes());
     scene
+}
+
+/// The same, and the node has not initialized for `minutes`.
+fn beside_a_node_that_does_not_initialize(minutes: i64) -> Scene {
+    let mut scene = beside_an_uninitialized_node().best();
+    scene.parts("young").1.metadata.creation_timestamp = Some(noon() - minutes.minutes());
+    scene
+}
+
+#[test]
+fn drift_launches_no_machine_beside_one_that_does_not_initialize() {
+    for minutes in [5, 6, 60 * 24] {
+        let mut scene = beside_a_node_that_does_not_initialize(minutes);
+        scene.expect(&[]);
+        scene.expect_reason("a", "PodsWouldNotSchedule");
+    }
+    // One that takes long keeps back only those whose pods would go there.
+    let mut scene = beside_a_node_that_does_not_initialize(60);
+    scene.parts("young").0.status.allocatable.set("cpu", whittle_units::Quantity::from_milli(100));
+    scene.expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
 }
 
 #[test]

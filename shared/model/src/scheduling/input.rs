@@ -143,6 +143,7 @@ pub struct Simulation {
     pub candidates: BTreeSet<String>,
     /// Nodes whose `consolidateAfter` has not passed since their last pod event accept only pods that are pending anyway.
     pub spare_recent: bool,
-    /// The same for nodes that have not initialized yet: pods that would move onto them must fit elsewhere.
+    /// The same for nodes that have not initialized yet but are young enough to be expected to: pods that would move onto them must fit
+    /// elsewhere.
     pub spare_young: bool,
 }
