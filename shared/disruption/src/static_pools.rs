@@ -3,11 +3,12 @@
 use super::cluster_view::{ClusterView, Machine};
 use super::cost::lifetime_cost;
 use super::protection::protection;
+use std::collections::BTreeMap;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{conditions, labels};
 use whittle_model::disruption::{Gate, Input};
 use whittle_model::pods::{is_active, is_daemon_owned};
-use whittle_model::requirements::{from_labels, from_requirements};
+use whittle_model::requirements::{custom_labels, from_labels, from_requirements};
 use whittle_model::scheduling::{ClaimWhy, NewClaim, TypeNames};
 use whittle_units::{Price, Quantity, Resources};
 
@@ -145,6 +146,9 @@ pub(super) fn claim_from_template(pool: &NodePool) -> NewClaim {
     all_labels.insert(labels::EC2_NODE_CLASS.to_owned(), template.spec.node_class_ref.name.clone());
     let mut requirements = from_requirements(&template.spec.requirements);
     requirements.add_all(&from_labels(&all_labels));
+    // A machine without the labels that its pool requires would be drifted from the start, and so would its replacement.
+    let required = custom_labels(&requirements, |key| labels::WELL_KNOWN.contains(&key));
+    let all_labels: BTreeMap<String, String> = required.into_iter().chain(all_labels).collect();
     let mut annotations = template.metadata.annotations.clone();
     for key in [labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION] {
         annotations.extend(pool.metadata.annotation(key).map(|value| (key.to_owned(), value.to_owned())));

@@ -18,8 +18,7 @@ use std::rc::Rc;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{hashes, labels};
-use whittle_model::pods;
-use whittle_model::requirements::{Allowed, Operator, Requirements};
+use whittle_model::requirements::{Allowed, Requirements, custom_labels};
 use whittle_model::scheduling::{
     ClaimWhy, LeftOut, MinValuesPolicy, NewClaim, Offer, Options, Placement, Plan, PodRef, PoolRejection, Reason,
 };
@@ -240,24 +239,9 @@ fn new_claim(problem: &mut Problem<'_>, claim: &Claim, last: &FinalClaim) -> New
 
 /// Template labels, and one value for each custom key on which the claim has several.
 fn claim_labels(problem: &Problem<'_>, pool: PoolId, reqs: &Requirements) -> BTreeMap<String, String> {
-    let mut out = problem.pools[pool].labels.clone();
-    for (key, allowed) in reqs.iter() {
-        let known = problem.names.known_key(key).is_some_and(|k| problem.well_known.contains(&k));
-        if known || out.contains_key(key) || pods::is_restricted(key, |_| false) {
-            continue;
-        }
-        let value = match allowed.operator() {
-            Operator::In => allowed.listed().first().cloned(),
-            Operator::Exists | Operator::NotIn => {
-                let from = allowed.bounds().0.unwrap_or(0);
-                (from..from.saturating_add(1000)).map(|n| n.to_string()).find(|v| allowed.has(v))
-            }
-            Operator::DoesNotExist => None,
-        };
-        if let Some(value) = value {
-            out.insert(key.clone(), value);
-        }
-    }
+    let is_known = |key: &str| problem.names.known_key(key).is_some_and(|k| problem.well_known.contains(&k));
+    let mut out = custom_labels(reqs, is_known);
+    out.extend(problem.pools[pool].labels.clone());
     out
 }
 

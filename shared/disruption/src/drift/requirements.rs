@@ -63,4 +63,35 @@ mod tests {
         check(&spot, key, In, &[], false);
         check(&spot, "", In, &["spot"], false);
     }
+
+    #[test]
+    fn a_claim_that_is_made_for_a_static_pool_has_not_drifted() {
+        use Operator::{DoesNotExist, Exists, Gt, In, Lt, NotIn};
+        let team = |operator, values: &[&str]| Requirement { operator, ..Requirement::is_in("team", values.iter().copied()) };
+        let restricted = Requirement::is_in("karpenter.sh/odd", ["a"]);
+        for (requirements, expected) in [
+            (vec![team(In, &["b", "a"])], Some("a")),
+            (vec![team(Exists, &[])], Some("0")),
+            (vec![team(NotIn, &["0", "1"])], Some("2")),
+            (vec![team(Gt, &["7"])], Some("8")),
+            (vec![team(Lt, &["7"])], Some("0")),
+            (vec![team(DoesNotExist, &[])], None),
+            (vec![team(In, &["a", "b"]), team(NotIn, &["a"])], Some("b")),
+            (vec![restricted, Requirement::is_in("karpenter.k8s.aws/instance-cpu", ["4"])], None),
+        ] {
+            let mut pool = NodePool::default();
+            pool.spec.template.spec.requirements = requirements;
+            let made = crate::static_pools::claim_from_template(&pool);
+            assert_eq!(made.labels.get("team").map(String::as_str), expected);
+            assert!(!made.labels.keys().any(|key| key.contains("odd") || key.contains("instance-cpu")), "{:?}", made.labels);
+            let mut claim = NodeClaim::default();
+            claim.metadata.labels = made.labels.into();
+            pool.spec.template.spec.requirements.retain(|requirement| requirement.key == "team");
+            assert!(!have_drifted(&claim, &pool), "{:?}", pool.spec.template.spec.requirements);
+        }
+        let mut pool = NodePool::default();
+        pool.spec.template.spec.requirements = vec![team(In, &["a", "b"])];
+        pool.spec.template.metadata.labels.insert("team".into(), "b".into());
+        assert_eq!(crate::static_pools::claim_from_template(&pool).labels["team"], "b", "the template's own label");
+    }
 }

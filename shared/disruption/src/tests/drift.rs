@@ -117,7 +117,7 @@ fn beside_a_node_that_does_not_initialize(minutes: i64) -> Scene {
 #[test]
 fn drift_launches_no_machine_beside_one_that_does_not_initialize() {
     for minutes in [5, 6, 60 * 24] {
-        let mut scene = beside_a_node_that_does_not_initialize(minutes);
+        let scene = beside_a_node_that_does_not_initialize(minutes);
         scene.expect(&[]);
         scene.expect_reason("a", "PodsWouldNotSchedule");
     }

@@ -220,7 +220,12 @@ fn call(name: &str, values: &[Value]) -> Result<Value, ExpressionError> {
             if matches!((left, right), (Value::Text(_) | Value::Bool(_), _)) {
                 return Err(types());
             }
-            if (ordering == Value::Bool(true)) == (name == "min") { left.clone() } else { right.clone() }
+            let chosen = if (ordering == Value::Bool(true)) == (name == "min") { left } else { right };
+            match chosen {
+                // Of a whole number and a fraction the result is a fraction, whichever it is: the type does not depend on the values.
+                Value::Int(number) if matches!((left, right), (Value::Double(_), _) | (_, Value::Double(_))) => Value::Double(double(*number)),
+                chosen => chosen.clone(),
+            }
         }
         ("int", [Value::Int(number)]) => Value::Int(*number),
         ("int", [Value::Double(number)]) => Value::Int(truncate(*number)?),

@@ -24,6 +24,7 @@ use crate::user_data;
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
+use whittle_api::runtime::kubelet_violations;
 use whittle_units::Timestamp;
 
 /// The results for a class. A failed lookup is not an empty one: then the caller keeps the old status.
@@ -187,10 +188,14 @@ fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {
     Some(Verdict::no("UnknownAMIFamily", format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", "))))
 }
 
-/// The kubelet settings of a class, if they can be read and its family has them.
+/// The kubelet settings of a class, if a kubelet would start with them and its family has them.
 fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict> {
-    let kubelet =
-        Kubelet::parse(class.spec.kubelet.as_ref()).map_err(|error| Verdict::no("InvalidKubeletConfiguration", error.to_string()))?;
+    let document = class.spec.kubelet.as_ref();
+    let violations: Vec<String> = kubelet_violations(document).iter().map(ToString::to_string).collect();
+    if !violations.is_empty() {
+        return Err(Verdict::no("InvalidKubeletConfiguration", violations.join("; ")));
+    }
+    let kubelet = Kubelet::parse(document).map_err(|error| Verdict::no("InvalidKubeletConfiguration", error.to_string()))?;
     let expressions = kubelet.expressions();
     if let Some(first) = expressions.first().filter(|_| settings.expressions == Expressions::Ignored) {
         let remedy = "write a number or a quantity, or set the stack's parameter NodeClassExpressions=true";

@@ -262,6 +262,19 @@ fn user_data_with_which_nodes_would_not_start_make_a_class_not_ready() {
 fn invalid_settings_make_a_class_not_ready() {
     let of = |family: &str, kubelet: Value| unready_conditions(json!({"amiFamily": family, "kubelet": kubelet}), |_| {}).0;
     assert_eq!(of("AL2", json!({"maxPods": 1.5})), ["ValidationSucceeded=False InvalidKubeletConfiguration"]);
+    // No kubelet starts with these, and a field that it does not know is a typing error.
+    for refused in [
+        json!({"imageGCHighThresholdPercent": 70, "imageGCLowThresholdPercent": 80}),
+        json!({"evictionSoft": {"memory.available": "500Mi"}}),
+        json!({"evictionHard": {"memory.avail": "500Mi"}}),
+        json!({"evictionHard": {"memory.available": "150%"}}),
+        json!({"evictionHrad": {"memory.available": "500Mi"}}),
+        json!({"registerWithTaints": [{"key": "a", "effect": "NoSchedule"}]}),
+    ] {
+        for family in ["AL2", "AL2023", "Custom"] {
+            assert_eq!(of(family, refused.clone()), ["ValidationSucceeded=False InvalidKubeletConfiguration"], "{family} {refused}");
+        }
+    }
     assert_eq!(of("AL2", json!({"maxPods": "vcpus * 2"})), ["ValidationSucceeded=False KubeletExpressionsDisabled"]);
     assert_eq!(of("AL2", json!({"cpuManagerPolicy": "static"})), ["ValidationSucceeded=False UnsupportedKubeletConfiguration"]);
     assert_eq!(of("AL2023", json!({"cpuManagerPolicy": "static"})), [""; 0]);

@@ -5,12 +5,14 @@
 
 mod allowed;
 mod build;
+mod custom_labels;
 mod set;
 #[cfg(test)]
 mod tests;
 
 pub use allowed::{Allowed, Operator, Value};
 pub use build::{canonical_key, from_labels, from_requirements, from_selector, term_requirements};
+pub use custom_labels::custom_labels;
 pub use set::{Conflict, Reqs};
 
 /// Requirements as users write them: label key to allowed values, one entry per key.
