@@ -45,6 +45,7 @@ const RECORD_KINDS: &[&str] = &[
     "class-missed",
     "class-dry-run",
     "unused-profiles",
+    "block-ends",
     "catalog-look",
     "nodeclass",
     "cluster",

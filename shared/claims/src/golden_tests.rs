@@ -4,8 +4,8 @@
 mod golden;
 
 use crate::{
-    Bucket, ClassDryRun, DecisionRecord, ExpectedPage, Lease, MeasuredMemory, NodeClassRecord, PoolHealth, Record, Sighting, StockOut,
-    Uninstall, VerdictPage, ZoneShifts,
+    BlockEnds, Bucket, ClassDryRun, DecisionRecord, ExpectedPage, Lease, MeasuredMemory, NodeClassRecord, PoolHealth, Record, Sighting,
+    StockOut, Uninstall, VerdictPage, ZoneShifts,
 };
 use golden::{STORED, check};
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ fn records_of_every_release_stay_readable() {
     check::<MeasuredMemory>(MeasuredMemory::KIND, MeasuredMemory::VERSION);
     check::<ClassDryRun>(ClassDryRun::KIND, ClassDryRun::VERSION);
     check::<Uninstall>(Uninstall::KIND, Uninstall::VERSION);
+    check::<BlockEnds>(BlockEnds::KIND, BlockEnds::VERSION);
     check::<VerdictPage>(VerdictPage::KIND, VerdictPage::VERSION);
     check::<ZoneShifts>(ZoneShifts::KIND, ZoneShifts::VERSION);
     check::<NodeClassRecord>(NodeClassRecord::KIND, NodeClassRecord::VERSION);

@@ -3,6 +3,7 @@
 //! Pure and synchronous: a transition is a function from a claim, an event and the time to a claim. Adapters store the result.
 
 mod at_rest;
+mod block_ends;
 mod bucket;
 mod catalog_reads;
 mod claim;
@@ -29,6 +30,7 @@ mod verdict;
 mod zone_shift;
 
 pub use at_rest::{AtRest, text_at_rest};
+pub use block_ends::BlockEnds;
 pub use bucket::{Bucket, BucketName};
 pub use catalog_reads::CatalogReads;
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, OverlaidPrice, PodKey, Revision, Stored};
