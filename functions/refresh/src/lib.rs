@@ -1,5 +1,6 @@
 //! Refreshes the region's catalog, resolves node classes, and updates the status of NodePools.
 
+mod blocks;
 mod catalog_age;
 mod classes;
 mod deletion;
@@ -107,6 +108,11 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was launched with one of them is seen.
     let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
+    if uninstalling.is_none()
+        && let Err(error) = run.look_up_blocks(&claims, &mut done).await
+    {
+        failure.get_or_insert(error);
+    }
     let deletions =
         ClassDeletions { run: &run, objects: &objects, claims: &claims, unreadable: &unreadable, records: &records, uninstalling };
     // Karpenter has a finalizer of the same name, and continues with what is handed over.

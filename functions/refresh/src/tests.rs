@@ -1,5 +1,6 @@
 //! The whole handler over the memory adapters, in a world where only the test acts.
 
+mod blocks;
 mod catalog;
 mod dry_runs;
 mod placement;
@@ -591,6 +592,7 @@ struct Counting<'a> {
     refuses_groups: bool,
     refuses_types: bool,
     refuses_prices: bool,
+    refuses_reservations: bool,
     lacks_profiles: bool,
     /// What IAM answers instead of making a profile.
     profile_error: Option<CloudError>,
@@ -609,6 +611,7 @@ impl<'a> Counting<'a> {
             refuses_groups: false,
             refuses_types: false,
             refuses_prices: false,
+            refuses_reservations: false,
             lacks_profiles: false,
             profile_error: None,
             stores_meanwhile: None,
@@ -639,7 +642,7 @@ impl Discovery for Counting<'_> {
     }
     async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
         self.reservations.fetch_add(1, Ordering::Relaxed);
-        self.ec2.capacity_reservations(terms).await
+        if self.refuses_reservations { Err(no_answer("DescribeCapacityReservations")) } else { self.ec2.capacity_reservations(terms).await }
     }
     async fn placement_groups(&self, selector: &PlacementGroupSelector) -> Result<Vec<PlacementGroup>, CloudError> {
         if self.refuses_groups {
