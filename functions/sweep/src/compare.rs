@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror};
+use whittle_claims::{BlockEnds, Claim, DeletionReason, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{ClusterEvent, Involved, ObjectKind, Safeguard};
@@ -50,6 +50,8 @@ pub(crate) struct SweepInput<'a> {
     pub(crate) sightings: &'a [Sighting],
     /// Node classes as of their last refresh.
     pub(crate) classes: &'a [NodeClassRecord],
+    /// Ends of the capacity blocks that claims run in, if any may run in one and `refresh` has looked.
+    pub(crate) blocks: Option<&'a BlockEnds>,
     /// Zones under a zonal shift: EC2 not showing a machine there proves nothing, and none is replaced for its age.
     pub(crate) shifted: &'a ShiftedZones,
     /// Whether unhealthy nodes are replaced.

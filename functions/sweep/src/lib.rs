@@ -88,6 +88,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let sightings: Vec<Stored<Sighting>> = ports.store().read_all::<Sighting>(cluster).await?;
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
     let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let blocks = reservations::known_ends(ports, cluster, &claims).await?;
     let health: Vec<_> = ports.store().read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     zonal_shift::announce(ports, settings, cluster, (&seen.objects, &classes), &mut report).await?;
     let now = ports.clock().now();
@@ -103,6 +104,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
             in_use: &in_use,
             sightings: &known,
             classes: &classes,
+            blocks: blocks.as_ref(),
             shifted: &shifted,
             repair: settings.node_repair,
             uninstalling: uninstallation.is_some(),

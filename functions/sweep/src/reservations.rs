@@ -1,39 +1,59 @@
-//! Instances in capacity reservations: which have left theirs, and which have to leave (lifecycle 10). Pure.
+//! Instances in capacity reservations: which have left theirs, and which have to leave (lifecycle 10).
 
+use crate::Rights;
 use crate::compare::{Findings, SweepInput, nodes_of};
 use std::collections::BTreeSet;
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{Claim, NodeClassRecord};
+use whittle_claims::{BlockEnds, Claim, NodeClassRecord, Stored};
 use whittle_ec2::instance::Instance;
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_ports::{HandleError, RecordReader};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// EC2 begins to terminate the instances of a capacity block half an hour before its end; their pods leave earlier.
 const BLOCK_END_LEAD: SignedDuration = SignedDuration::from_mins(40);
-/// A class's record of its reservations is valid for this long: a block may have been extended since. `refresh` reads them every
-/// minute.
-const RECORD_VALID_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// A block that ends within this time is looked up every minute: it may have been extended. Before that, what the regular runs of
+/// `refresh` find is enough, since no block ends earlier than EC2 once said.
+const BLOCK_ENDS_SOON: SignedDuration = SignedDuration::from_mins(60);
 /// Reservations are refreshed at this age; the tick of a minute must not miss it by a second.
 const REFRESH_INTERVAL: SignedDuration = SignedDuration::from_secs(50);
 
-/// When the capacity block of the claim's instance ends, if it ends soon and that is known reliably.
+/// What is known of the blocks that claims run in; read only if there may be one.
+pub(crate) async fn known_ends<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    claims: &[Stored<Claim>],
+) -> Result<Option<BlockEnds>, HandleError> {
+    if !claims.iter().any(|claim| BlockEnds::block_of(&claim.value).is_some()) {
+        return Ok(None);
+    }
+    Ok(ports.store().read::<BlockEnds>(cluster, BlockEnds::NAME).await?.map(|known| known.value))
+}
+
+/// When the capacity block of the claim's instance ends, if it ends soon. Its last known end counts, however old: EC2 terminates
+/// instances without waiting for pods, and a machine that leaves a block too early is only started again.
 pub(crate) fn ending_block(claim: &Claim, input: &SweepInput<'_>) -> Option<Timestamp> {
-    let id = claim.machine()?.labels.get(labels::RESERVATION_ID)?;
-    let looked = input.classes.iter().filter(|record| input.now.duration_since(record.resolved_at) <= RECORD_VALID_FOR);
-    let known = looked.flat_map(|record| {
-        let blocks = record.class.status.capacity_reservations.iter().filter(|known| known.reservation_type == "capacity-block");
-        blocks.filter(|known| known.id == *id).filter_map(|known| Some((record.resolved_at, known.end_time?)))
-    });
-    let (_, ends_at) = known.max_by_key(|(looked_at, _)| *looked_at)?;
+    let ends_at = input.blocks?.end_of(BlockEnds::block_of(claim)?)?;
     (ends_at.duration_since(input.now) <= BLOCK_END_LEAD).then_some(ends_at)
 }
 
-/// Whether the reservations of any class have to be refreshed.
+/// Whether `refresh` has to look at the blocks of claims: one is unknown to it, or ends soon.
+fn is_look_due(input: &SweepInput<'_>) -> bool {
+    let is_recent = input.blocks.is_some_and(|known| input.now.duration_since(known.looked_at) < REFRESH_INTERVAL);
+    let is_open = |block: &str| match input.blocks.and_then(|known| known.ends.get(block)) {
+        None => true,
+        Some(end) => end.is_some_and(|end| end.duration_since(input.now) <= BLOCK_ENDS_SOON),
+    };
+    !is_recent && input.claims.iter().filter_map(|claim| BlockEnds::block_of(&claim.value)).any(is_open)
+}
+
+/// Whether the reservations of any class, or the blocks of claims, have to be refreshed.
 pub(crate) fn is_refresh_due(input: &SweepInput<'_>) -> bool {
     let named = |record: &&NodeClassRecord| {
         let terms = record.class.spec.capacity_reservation_selector_terms.as_deref();
         terms.is_some_and(|terms| !terms.is_empty()) && !record.class.metadata.is_deleting()
     };
-    input.classes.iter().filter(named).any(|record| input.now.duration_since(record.resolved_at) >= REFRESH_INTERVAL)
+    let is_old = |record: &NodeClassRecord| input.now.duration_since(record.resolved_at) >= REFRESH_INTERVAL;
+    input.classes.iter().filter(named).any(is_old) || is_look_due(input)
 }
 
 /// Finds claims and Nodes of instances that are now on-demand, each on its own: one may have been changed before the other.

@@ -16,7 +16,7 @@ use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{
-    Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, ShiftedZones, Sighting, Stored, mirror, step,
+    BlockEnds, Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, ShiftedZones, Sighting, Stored, mirror, step,
 };
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
@@ -68,6 +68,7 @@ struct Scene {
     templates: Vec<String>,
     in_use: InUse,
     classes: Vec<NodeClassRecord>,
+    blocks: Option<BlockEnds>,
     shifted: ShiftedZones,
     repair: bool,
     uninstalling: bool,
@@ -102,6 +103,7 @@ fn scene(claim: Claim) -> Scene {
         templates: Vec::new(),
         in_use: InUse { is_whole: true, ..InUse::default() },
         classes: Vec::new(),
+        blocks: None,
         shifted: ShiftedZones::default(),
         repair: false,
         uninstalling: false,
@@ -122,6 +124,7 @@ impl Scene {
             in_use: &self.in_use,
             sightings,
             classes: &self.classes,
+            blocks: self.blocks.as_ref(),
             shifted: &self.shifted,
             repair: self.repair,
             uninstalling: self.uninstalling,

@@ -1,10 +1,14 @@
 //! Instances in capacity reservations: which have left theirs, which have to leave.
 
+use super::over_sim::{kept, start_machine, still, sweep, with_pool};
 use super::{Scene, change, check_ends, check_never_ends, registered, scene};
+use futures::executor::block_on;
 use whittle_api::karpenter::{CapacityReservationSelectorTerm, Ec2NodeClass, ResolvedCapacityReservation};
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase};
+use whittle_claims::{BlockEnds, Claim, DeletionReason, Function, NodeClassRecord, Phase, Revision};
+use whittle_ports::{Records, Settings};
 use whittle_testkit::{at, resolved_class};
+use whittle_units::{ClusterName, Timestamp};
 
 fn machine_of(claim: &mut Claim) -> &mut whittle_claims::Machine {
     match &mut claim.phase {
@@ -91,29 +95,95 @@ fn unknown_and_terminating_instances_keep_their_labels() {
     check(&ending, &[], &[]);
 }
 
-/// A capacity block that ends at `ends`, in a sweep at `input`.
-fn block(ends: i64, input: i64) -> Scene {
+/// A machine in a capacity block that ends at `ends`, as `refresh` knew at second `looked_at`. No class names the block.
+fn block(ends: i64, looked_at: i64) -> Scene {
     change(reserved(), |s| {
-        s.classes[0].class.status.capacity_reservations =
-            vec![reservation("cr-other", "capacity-block", 100), reservation("cr-1", "capacity-block", ends)];
-        s.classes[0].resolved_at = at(input);
+        s.classes.clear();
+        of_type(s, "capacity-block");
+        let ends = [("cr-other".to_owned(), Some(at(100))), ("cr-1".to_owned(), Some(at(ends)))].into();
+        s.blocks = Some(BlockEnds { ends, looked_at: at(looked_at) });
     })
+}
+
+/// Changes the label of the type of the claim's reservation.
+fn of_type(scene: &mut Scene, kind: &str) {
+    machine_of(&mut scene.claims[0]).labels.insert(labels::RESERVATION_TYPE.into(), kind.into());
+}
+
+/// What `refresh` knows of the block: nothing (`None`), or what EC2 showed of it.
+fn know(scene: &mut Scene, shown: Option<Option<Timestamp>>) {
+    scene.blocks.as_mut().unwrap().ends = shown.map(|end| ("cr-1".to_owned(), end)).into_iter().collect();
 }
 
 #[test]
 fn a_claim_in_a_capacity_block_is_deleted_before_the_block_ends() {
     check_ends(&block(100 + 2400, 90), DeletionReason::Requested);
+    check_ends(&block(50, 90), DeletionReason::Requested);
     check_never_ends(&block(100 + 2400 + 61, 90));
-    check_never_ends(&change(reserved(), |s| s.classes[0].class.status.capacity_reservations = vec![reservation("cr-1", "default", 100)]));
+    // Karpenter's NodeClaim lacked the label of the type when it was adopted.
+    let adopted = |s: &mut Scene| {
+        machine_of(&mut s.claims[0]).labels.remove(labels::RESERVATION_TYPE);
+    };
+    check_ends(&change(block(100 + 2400, 90), adopted), DeletionReason::Requested);
+    check_never_ends(&change(block(100 + 2400 + 61, 90), adopted));
 }
 
 #[test]
-fn a_stale_end_of_a_capacity_block_deletes_nothing() {
-    check_ends(&block(100 + 2400, 100 - 600), DeletionReason::Requested);
-    check_never_ends(&block(100 + 2400, 39 - 600));
-    // Another class was resolved later, after the block had been extended.
-    let extended = change(block(100 + 2400, 60), |s| s.classes.push(block(100_000, 90).classes.remove(0)));
-    check_never_ends(&extended);
+fn only_the_known_end_of_a_capacity_block_deletes_a_claim() {
+    check_never_ends(&change(block(100, 90), |s| s.blocks = None));
+    check_never_ends(&change(block(100, 90), |s| know(s, None)));
+    check_never_ends(&change(block(100, 90), |s| know(s, Some(None))));
+    check_never_ends(&change(block(100, 90), |s| of_type(s, "default")));
+    check_never_ends(&change(block(100, 90), |s| machine_of(&mut s.claims[0]).labels.clear()));
+    // An ordinary reservation with an end, in the record of its class.
+    check_never_ends(&change(reserved(), |s| s.classes[0].class.status.capacity_reservations = vec![reservation("cr-1", "default", 100)]));
+}
+
+/// A class selects another block, is being deleted, or cannot be looked up: EC2 terminates the instances all the same.
+#[test]
+fn the_last_known_end_of_a_capacity_block_counts_whatever_the_classes_select() {
+    let old = || block(100 + 2400, 100 - 86_400);
+    check_ends(&old(), DeletionReason::Requested);
+    let moved_on = |s: &mut Scene| {
+        s.classes = vec![class()];
+        s.classes[0].class.status.capacity_reservations = vec![reservation("cr-next", "capacity-block", 1_000_000)];
+    };
+    check_ends(&change(old(), moved_on), DeletionReason::Requested);
+    let deleted = |s: &mut Scene| {
+        s.classes = vec![class()];
+        s.classes[0].class.metadata.deletion_timestamp = Some(at(50));
+    };
+    check_ends(&change(old(), deleted), DeletionReason::Requested);
+}
+
+#[test]
+fn blocks_of_claims_are_looked_up_every_minute_while_they_are_unknown_or_end_soon() {
+    let due = |scene: Scene| scene.compare(&[], 100).refresh;
+    assert!(due(block(100 + 3600, 50)) && !due(block(100 + 3600, 51)), "once a minute");
+    assert!(!due(block(100 + 3601, 0)), "the regular runs of refresh are enough");
+    let unknown = |looked_at| change(block(1_000_000, looked_at), |s| know(s, None));
+    assert!(due(unknown(50)) && !due(unknown(51)));
+    assert!(due(change(block(1_000_000, 90), |s| s.blocks = None)), "after an update, or the first launch");
+    assert!(!due(change(block(1_000_000, 0), |s| know(s, Some(None)))), "no capacity block");
+    assert!(!due(change(block(0, 0), |s| of_type(s, "default"))), "an ordinary reservation");
+    let ending = |s: &mut Scene| s.claims[0] = whittle_claims::step(&s.claims[0], &super::deletion_requested(), at(20)).unwrap();
+    assert!(!due(change(block(0, 0), ending)), "its claim goes already");
+}
+
+#[test]
+fn a_sweep_asks_for_the_end_of_a_block_and_deletes_by_what_refresh_stored() {
+    let mut simulation = still();
+    with_pool(&simulation, super::node(true));
+    start_machine(&simulation);
+    let scene = block(100 + 2400, 100);
+    simulation.store(&scene.claims[0]);
+    simulation.run_until(at(100));
+    sweep(&simulation, &Settings::default());
+    assert_eq!((kept(&simulation).deletion, simulation.doorbells().contains(&Function::Refresh)), (None, true));
+    block_on(simulation.ports().write(&ClusterName::new("c"), &scene.blocks.unwrap(), Revision::ABSENT)).unwrap();
+    sweep(&simulation, &Settings::default());
+    let deletion = kept(&simulation).deletion.unwrap();
+    assert_eq!((deletion.reason, deletion.message), (DeletionReason::Requested, format!("its capacity block ends at {}", at(100 + 2400))));
 }
 
 #[test]
