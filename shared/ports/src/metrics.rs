@@ -34,6 +34,9 @@ impl Level {
     }
 }
 
+/// CloudWatch's namespace of all metrics, unless the operator sets another.
+pub const NAMESPACE: &str = "Whittle";
+
 /// The dimension that all metrics have.
 pub const CLUSTER: &str = "cluster";
 

@@ -1,7 +1,7 @@
 //! What an operator sets for a deployment.
 
 use crate::fences::NamePatterns;
-use crate::metrics::Level;
+use crate::metrics::{Level, NAMESPACE};
 use std::collections::BTreeSet;
 use whittle_api::k8s::TopologySpreadConstraint;
 use whittle_api::objective::{MACHINE_COST, Objective};
@@ -31,6 +31,8 @@ pub struct Settings {
     pub node_repair: bool,
     /// Which metrics CloudWatch gets.
     pub metrics: Level,
+    /// CloudWatch's namespace of the metrics; stacks of one account and region that share one raise each other's alarms.
+    pub metrics_namespace: String,
     /// Instance types and families (`m7i.large`, `c7g`) whose offerings have gauges.
     pub offering_metrics: BTreeSet<String>,
     /// Whether zones that a zonal shift moves traffic away from are avoided (Karpenter: `ENABLE_ZONAL_SHIFT`).
@@ -149,6 +151,7 @@ impl Default for Settings {
             node_repair: false,
             zonal_shift: false,
             metrics: Level::default(),
+            metrics_namespace: NAMESPACE.to_owned(),
             offering_metrics: BTreeSet::new(),
             static_capacity: true,
             scheduling: Scheduling::default(),

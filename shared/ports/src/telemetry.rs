@@ -9,8 +9,6 @@ use std::time::Duration;
 use whittle_claims::Function;
 use whittle_units::Timestamp;
 
-/// CloudWatch's namespace of all our metrics.
-const NAMESPACE: &str = "Whittle";
 /// CloudWatch's limit for the length of a dimension's value.
 const DIMENSION_MAX: usize = 1024;
 
@@ -24,6 +22,8 @@ pub struct Telemetry<'a> {
     pub function: Function,
     pub cluster: &'a str,
     pub level: Level,
+    /// CloudWatch's namespace of the metrics.
+    pub namespace: &'a str,
 }
 
 impl Telemetry<'_> {
@@ -33,7 +33,7 @@ impl Telemetry<'_> {
         let of_level = metrics.iter().filter(|(name, _)| self.level.has(name));
         let metrics: Vec<Value> = of_level.map(|(name, unit)| json!({ "Name": name, "Unit": unit })).collect();
         if !metrics.is_empty() {
-            let directive = json!({ "Namespace": NAMESPACE, "Dimensions": [dimensions], "Metrics": metrics });
+            let directive = json!({ "Namespace": self.namespace, "Dimensions": [dimensions], "Metrics": metrics });
             fields.insert("_aws".to_owned(), json!({ "Timestamp": self.at.as_millisecond(), "CloudWatchMetrics": [directive] }));
         }
         fields.into()
@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn run(function: Function, level: Level) -> Telemetry<'static> {
-        Telemetry { at: Timestamp::UNIX_EPOCH, function, cluster: "prod", level }
+        Telemetry { at: Timestamp::UNIX_EPOCH, function, cluster: "prod", level, namespace: metrics::NAMESPACE }
     }
 
     fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> BTreeMap<&'static str, String> {
@@ -233,6 +233,21 @@ mod tests {
         let counts: Vec<&Value> = lines[1..].iter().map(|line| &line["karpenter_nodeclaims_created_total"]).collect();
         assert_eq!(counts, [2, 1]);
         assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "nodepool"]]));
+    }
+
+    #[test]
+    fn every_metric_of_a_run_is_in_the_namespace_of_its_stack() {
+        let mut report = Report::default();
+        report.metrics.push(counter("whittle_launches_refused_total", [("nodepool", "a"), ("reason", "Unauthorized")]));
+        report.gauges.push(gauge("whittle_nodes_dollars_per_hour", [], Amount::Count(1)));
+        report.observe(metrics::BatchSize { batcher: "create_fleet" }, 7);
+        let failed = HandleError::Store(StoreError::Throttled { what: "claim".to_owned() });
+        let stack = Telemetry { namespace: "Whittle/dev", ..run(Function::Sweep, Level::Full) };
+        for (outcome, least) in [(Ok(report), 5), (Err(failed), 2)] {
+            let lines = lines(&stack, Duration::ZERO, &outcome);
+            assert!(least <= lines.len(), "{lines:?}");
+            assert!(lines.iter().all(|line| line["_aws"]["CloudWatchMetrics"][0]["Namespace"] == "Whittle/dev"), "{lines:?}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use whittle_api::objective::{self, MachineCostError, Objective, ObjectiveError, 
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::settings::share;
 use whittle_aws::{Isolation, QueueUrls};
-use whittle_ports::metrics::Level;
+use whittle_ports::metrics::{self, Level};
 use whittle_ports::{Batching, Expressions, NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -60,6 +60,8 @@ pub const NODE_REPAIR: &str = "WHITTLE_NODE_REPAIR";
 pub(crate) const ZONAL_SHIFT: &str = "WHITTLE_ZONAL_SHIFT";
 /// `full` makes metrics of everything that is measured, `basic` of what alarms need. Optional.
 pub(crate) const METRICS: &str = "WHITTLE_METRICS";
+/// CloudWatch's namespace of the metrics, which the stack's alarms ask. Optional; `Whittle` when unset.
+pub(crate) const METRICS_NAMESPACE: &str = "WHITTLE_METRICS_NAMESPACE";
 /// Instance types and families whose offerings have gauges, separated by commas. Optional.
 pub(crate) const OFFERING_METRICS: &str = "WHITTLE_OFFERING_METRICS";
 /// `false` ignores NodePools with `replicas`; `true` when unset. Optional.
@@ -111,6 +113,11 @@ pub enum EnvironmentError {
     NoCount { name: &'static str, value: String, least: u32, most: u32, parameter: &'static str },
     #[error("{name} cannot be used: {reason}; correct the stack's parameter VmMemoryOverheadPercent")]
     NoShare { name: &'static str, reason: String },
+    #[error(
+        "{name} is {value:?}: a namespace has up to {NAMESPACE_MAX} letters, digits, dots, hyphens, underscores, slashes and number signs, \
+         begins with a letter or digit, and not with AWS/; correct the stack's parameter MetricsNamespace"
+    )]
+    NoNamespace { name: &'static str, value: String },
     #[error("WHITTLE_OBJECTIVE cannot be used")]
     Objective(#[from] ObjectiveError),
     #[error("WHITTLE_MACHINE_COST cannot be used")]
@@ -170,6 +177,21 @@ fn minutes(value: Option<String>, usual: SignedDuration, of: CountOf) -> Result<
     Ok(SignedDuration::from_mins(i64::from(count(value, usual, of)?)))
 }
 
+/// CloudWatch's limit for the length of a namespace.
+const NAMESPACE_MAX: usize = 255;
+
+/// A namespace that can be in quotes in the alarms' queries. CloudWatch takes none of its own, which begin with `AWS/`.
+fn namespace(value: Option<String>) -> Result<String, EnvironmentError> {
+    let Some(value) = value else { return Ok(metrics::NAMESPACE.to_owned()) };
+    let is_taken = value.chars().all(|letter| letter.is_ascii_alphanumeric() || "._/#-".contains(letter));
+    let begins_well = value.starts_with(|first: char| first.is_ascii_alphanumeric()) && !value.starts_with("AWS/");
+    if is_taken && begins_well && value.len() <= NAMESPACE_MAX {
+        Ok(value)
+    } else {
+        Err(EnvironmentError::NoNamespace { name: METRICS_NAMESPACE, value })
+    }
+}
+
 /// Names that are separated by commas.
 fn names(text: &str) -> BTreeSet<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -217,6 +239,7 @@ impl Environment {
                 act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
                 node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
                 metrics: if switch(METRICS, "full", "basic", "basic, full")? { Level::Full } else { Level::Basic },
+                metrics_namespace: namespace(optional(METRICS_NAMESPACE))?,
                 offering_metrics: names(&optional(OFFERING_METRICS).unwrap_or_default()),
                 zonal_shift: switch(ZONAL_SHIFT, "true", "false", "true, false")?,
                 static_capacity: !switch(STATIC_CAPACITY, "false", "true", "true, false")?,
@@ -389,6 +412,25 @@ mod tests {
             let error = read(&invalid).expect_err("a typo stops the function").to_string();
             assert!(error.contains(name) && error.contains(value) && error.contains(parameter), "{error}");
         }
+    }
+
+    #[test]
+    fn the_namespace_of_metrics_is_read_and_the_error_of_an_invalid_one_names_variable_and_remedy() {
+        let mut variables = complete();
+        let of = |variables: &_| read(variables).map(|environment| environment.settings.metrics_namespace);
+        assert_eq!(of(&variables).as_deref(), Ok("Whittle"), "it is optional");
+        for valid in ["Whittle/dev", "a", "Team-1_x.y#2", "AWSome"] {
+            variables.insert(METRICS_NAMESPACE, valid);
+            assert_eq!(of(&variables).as_deref(), Ok(valid));
+        }
+        for invalid in ["Whittle\"", "{Whittle}", "my metrics", "a:b", "/dev", "AWS/Lambda", "${X}", "ü"] {
+            variables.insert(METRICS_NAMESPACE, invalid);
+            let error = of(&variables).expect_err("its alarms would find nothing").to_string();
+            let names_all = error.contains("WHITTLE_METRICS_NAMESPACE is ") && error.contains("255") && error.contains("MetricsNamespace");
+            assert!(names_all, "{error}");
+        }
+        assert_eq!(namespace(Some("a".repeat(255))), Ok("a".repeat(255)));
+        assert!(namespace(Some("a".repeat(256))).is_err());
     }
 
     #[test]

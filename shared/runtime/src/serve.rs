@@ -170,7 +170,7 @@ where
     if let Ok(report) = &mut outcome {
         telemetry::add_batches(report, &batches);
     }
-    for line in telemetry::lines((shell.clock.now(), shell.settings.metrics), function, &work, start.elapsed(), &outcome) {
+    for line in telemetry::lines((shell.clock.now(), &shell.settings), function, &work, start.elapsed(), &outcome) {
         println!("{line}");
     }
     match outcome {
@@ -287,13 +287,8 @@ where
             Err(error) => (url_response(500, &json!({ "message": error_chain(&error) }).to_string()), Err(error)),
         };
         if is_counted {
-            for line in telemetry::lines(
-                (shell.clock.now(), shell.settings.metrics),
-                function,
-                &Work::Notice(String::new()),
-                start.elapsed(),
-                &outcome,
-            ) {
+            let (work, took) = (Work::Notice(String::new()), start.elapsed());
+            for line in telemetry::lines((shell.clock.now(), &shell.settings), function, &work, took, &outcome) {
                 println!("{line}");
             }
         }

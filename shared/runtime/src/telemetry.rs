@@ -6,9 +6,9 @@ use serde_json::Value;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 use whittle_aws::BegunBatch;
-use whittle_ports::metrics::{self, Level};
+use whittle_ports::metrics;
 use whittle_ports::telemetry::{self, Telemetry};
-use whittle_ports::{HandleError, Report};
+use whittle_ports::{HandleError, Report, Settings};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Logs as JSON lines on standard output, at the level of `RUST_LOG` (`info` when unset).
@@ -27,29 +27,46 @@ pub(crate) fn add_batches(report: &mut Report, batches: &[BegunBatch]) {
     }
 }
 
-/// The lines of one work item: one with its outcome, and one per set of labels.
+/// The lines of one work item: one with its outcome, and one per set of labels. The settings name the metrics that CloudWatch gets, and
+/// their namespace.
 pub fn lines(
-    (at, level): (Timestamp, Level),
+    (at, settings): (Timestamp, &Settings),
     function: Function,
     work: &Work,
     took: Duration,
     outcome: &Result<Report, HandleError>,
 ) -> Vec<Value> {
     let cluster = work.cluster().map_or("all", |cluster| cluster.as_str());
-    telemetry::lines(&Telemetry { at, function, cluster, level }, took, outcome)
+    let run = Telemetry { at, function, cluster, level: settings.metrics, namespace: &settings.metrics_namespace };
+    telemetry::lines(&run, took, outcome)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whittle_ports::metrics::Level;
 
     #[test]
     fn a_run_for_no_single_cluster_is_of_all() {
+        let settings = Settings::default();
         let of = |work: &Work| {
-            lines((Timestamp::UNIX_EPOCH, Level::Basic), Function::Interrupt, work, Duration::ZERO, &Ok(Report::default()))[0]["cluster"]
-                .clone()
+            let lines = lines((Timestamp::UNIX_EPOCH, &settings), Function::Interrupt, work, Duration::ZERO, &Ok(Report::default()));
+            lines[0]["cluster"].clone()
         };
         assert_eq!(of(&Work::Notice(String::new())), "all");
         assert_eq!(of(&Work::Cluster("prod".into())), "prod");
+    }
+
+    #[test]
+    fn the_settings_name_level_and_namespace_of_the_metrics() {
+        let printed = |settings: &Settings| {
+            let failed = Err(HandleError::PlanRefused { cluster: "prod".to_owned(), reason: "r".to_owned() });
+            let work = Work::Cluster("prod".into());
+            let lines = lines((Timestamp::UNIX_EPOCH, settings), Function::Launch, &work, Duration::ZERO, &failed);
+            lines.iter().filter_map(|line| Some(line["_aws"]["CloudWatchMetrics"][0]["Namespace"].as_str()?.to_owned())).collect::<Vec<_>>()
+        };
+        assert_eq!(printed(&Settings::default()), ["Whittle"]);
+        let own = Settings { metrics: Level::Full, metrics_namespace: "Whittle/dev".to_owned(), ..Settings::default() };
+        assert_eq!(printed(&own), ["Whittle/dev", "Whittle/dev"]);
     }
 }
