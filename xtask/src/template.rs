@@ -55,7 +55,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut broken = promises::broken(&value);
     broken.extend(promises::without_reservations(&value));
     broken.extend(rules::broken(&value));
-    broken.extend(EmittedMetrics::of(root)?.unmatched_alarms(&value));
+    broken.extend(EmittedMetrics::of(root)?.unmatched(&value));
     broken.extend(promises::wider_than(&value, &std::fs::read_to_string(root.join(REFERENCE))?));
     broken.extend(queues::check(root, &value, artifacts::FUNCTIONS)?);
     broken.extend(items::check(root, &value, artifacts::FUNCTIONS)?);
