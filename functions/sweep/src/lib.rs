@@ -115,10 +115,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     if Safeguard::LeftUnjudged.stops(uninstallation.as_ref().is_some_and(|uninstallation| uninstallation.value.nodes.keep_running())) {
         findings = findings.of_objects();
     }
-    if !unreadable.is_empty() {
-        tracing::warn!(?unreadable, "claims cannot be read: orphans are not looked for");
-        report.count("unreadable");
-    }
+    tell_unreadable(&unreadable, &mut report);
     gauges::unreadable(&mut report, &objects, unreadable.len(), &findings.missing_pool);
     gauges::stuck(&mut report, &claims, &shifted, now);
     let executor = Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
@@ -130,6 +127,14 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
         ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(stored_drift).map(|()| report)
+}
+
+/// Tells the names of stored claims that cannot be read.
+fn tell_unreadable(claims: &[String], report: &mut Report) {
+    if !claims.is_empty() {
+        tracing::warn!(unreadable = ?claims, "claims cannot be read: orphans are not looked for");
+        report.count("unreadable");
+    }
 }
 
 /// How new Nodes are.
