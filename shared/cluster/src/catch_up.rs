@@ -8,6 +8,7 @@ use crate::read::{Consistency, Parse};
 use crate::watch::{Change, Told};
 use futures::try_join;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -105,7 +106,8 @@ impl<A: ClusterAccess> Clusters<A> {
             let (items, unreadable) = (all.items.clone(), all.unreadable.clone());
             let endpoint = endpoint.as_ref().to_owned();
             let (listed_at, seen_at, confirmed_at) = (looked_at, looked_at, looked_at);
-            *slot = Some(Kept { items, unreadable, version, listed_at, seen_at, confirmed_at, endpoint, pool });
+            let departures = BTreeMap::new();
+            *slot = Some(Kept { items, unreadable, version, listed_at, seen_at, confirmed_at, endpoint, pool, departures });
         }
         Ok(Some(all))
     }
@@ -181,6 +183,9 @@ fn note<K: Kind, T: Followed>(changes: &mut Changes<T>, change: &Change) -> Resu
         }
         Told::Was(object) => {
             let (key, version) = identity(&object)?;
+            if let Ok(gone) = &object {
+                changes.note_departure(gone);
+            }
             changes.note(key, version, None)
         }
         Told::Version(version) => changes.reach(number(&version)?),

@@ -31,6 +31,10 @@ pub(crate) trait Followed: Clone + Send + Sync + 'static {
     fn is_awaited(&self) -> bool {
         false
     }
+    /// The node of an object that is gone, and when something last happened to it, where that matters.
+    fn departure(&self) -> Option<(&str, Timestamp)> {
+        None
+    }
     /// Parses an object.
     fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>>;
     /// Parses an object in protobuf; for kinds that are not asked for in it, an error.
@@ -65,6 +69,10 @@ impl Followed for Pod {
     }
     fn is_awaited(&self) -> bool {
         !self.is_bound() && !self.is_terminal()
+    }
+    fn departure(&self) -> Option<(&str, Timestamp)> {
+        let at = self.last_event().filter(|_| !self.is_daemon() && !self.is_static())?;
+        Some((self.spec.node_name.as_str(), at))
     }
     fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
         Unreadable::read::<Self>(object)
@@ -158,6 +166,8 @@ pub(crate) struct Kept<T> {
     pub(crate) endpoint: String,
     /// What new objects share with the others.
     pub(crate) pool: Pool,
+    /// When something last happened to an object that is gone, by its node, since the whole list was read.
+    pub(crate) departures: BTreeMap<String, Timestamp>,
 }
 
 /// Objects that seldom change, or whose changes come with those of pods, as of a whole look.
@@ -202,11 +212,26 @@ pub(crate) struct Changes<T> {
     states: BTreeMap<String, BTreeMap<String, State<T>>>,
     /// The version that the watch has reached.
     version: u64,
+    /// When something last happened to an object that is gone, by its node.
+    departures: BTreeMap<String, Timestamp>,
+}
+
+/// Notes the time of something at a node, unless a later one is known.
+fn note_latest(times: &mut BTreeMap<String, Timestamp>, node: String, at: Timestamp) {
+    let known = times.entry(node).or_insert(at);
+    *known = (*known).max(at);
 }
 
 impl<T: Followed> Changes<T> {
     pub(crate) const fn since(version: u64) -> Self {
-        Self { states: BTreeMap::new(), version }
+        Self { states: BTreeMap::new(), version, departures: BTreeMap::new() }
+    }
+
+    /// Notes the last state of an object that is gone, which may have come since the version as well.
+    pub(crate) fn note_departure(&mut self, gone: &T) {
+        if let Some((node, at)) = gone.departure() {
+            note_latest(&mut self.departures, node.to_owned(), at);
+        }
     }
 
     /// Notes the state of an object at a version.
@@ -278,6 +303,9 @@ impl<T: Followed> Kept<T> {
     /// Brings it up to date.
     pub(crate) fn apply(&mut self, mut changes: Changes<T>) {
         self.version = changes.version;
+        for (node, at) in std::mem::take(&mut changes.departures) {
+            note_latest(&mut self.departures, node, at);
+        }
         if changes.has_none() {
             return;
         }

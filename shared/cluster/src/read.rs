@@ -10,6 +10,7 @@ use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
@@ -18,7 +19,7 @@ use whittle_api::manifest::Object;
 use whittle_api::protobuf::{self, Page};
 use whittle_api::{ClusterObjects, ObjectMeta, Pool, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, Timestamp};
 
 /// Objects per page in protobuf: about 14 MB of pods, of which a snapshot keeps a tenth. With pages of 1,000 a look takes half as
 /// long again, since the server makes sure for each that it is up to date; larger ones take more memory of ours (SPECIFICATION P19).
@@ -506,6 +507,12 @@ impl<A: ClusterAccess> ClusterReader for Clusters<A> {
             Scope::Nodes => self.with_karpenter_if_kept(cluster, Box::pin(self.read_nodes_kept(cluster))).await,
             _ => Ok(None),
         }
+    }
+
+    async fn departures(&self, cluster: &ClusterName) -> BTreeMap<String, Timestamp> {
+        let kinds = self.keeper.of(cluster);
+        let kept = Pod::slot(&kinds).lock().await;
+        kept.as_ref().map(|kept| kept.departures.clone()).unwrap_or_default()
     }
 
     async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {

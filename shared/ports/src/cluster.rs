@@ -6,7 +6,7 @@ use whittle_api::k8s::{PodSource, PodSourceKind, Taint, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, OwnerReference};
 use whittle_claims::PodKey;
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// A failed call to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,6 +133,12 @@ pub trait ClusterReader: Sync {
     fn read_kept(&self, cluster: &ClusterName, scope: Scope) -> impl Answer<Option<ClusterObjects>, ClusterError> {
         let _ = (cluster, scope);
         std::future::ready(Ok(None))
+    }
+    /// When a pod that is gone was last bound, ended or told to end, by its node, as far as this execution environment was told of it
+    /// in a look: it may have come and gone since the look before. Neither of DaemonSets nor of static pods.
+    fn departures(&self, cluster: &ClusterName) -> impl Future<Output = BTreeMap<String, Timestamp>> + Send {
+        let _ = cluster;
+        std::future::ready(BTreeMap::new())
     }
     /// Reads one object by name, in its newest state. Its absence from a list proves nothing; this does.
     fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> impl Answer<Presence, ClusterError>;

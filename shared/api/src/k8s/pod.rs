@@ -4,7 +4,7 @@ use crate::meta::{LabelSelector, ObjectMeta, SelectorRequirement, null_as_defaul
 use crate::shared::Shared;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use whittle_units::{Resources, Timestamp};
+use whittle_units::{Resources, SignedDuration, Timestamp};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -128,6 +128,25 @@ impl Pod {
     /// A static pod, owned by its Node.
     pub fn is_static(&self) -> bool {
         self.metadata.owner_references.iter().any(|owner| owner.kind == "Node")
+    }
+    /// When it was bound to its node, ended or was told to end, whichever came last; `None` while it is bound to none. In whole seconds,
+    /// by the clocks of the API server and of the kubelet.
+    pub fn last_event(&self) -> Option<Timestamp> {
+        if !self.is_bound() {
+            return None;
+        }
+        let is_finished = self.is_terminal();
+        let tells = |condition: &&PodCondition| match condition.type_.as_str() {
+            "PodScheduled" => condition.status == "True",
+            // A pod that has ended is not ready since then; of one that runs, this may be at any time.
+            "Ready" | "ContainersReady" | "PodReadyToStartContainers" => is_finished && condition.status == "False",
+            _ => false,
+        };
+        let told = self.status.conditions.iter().filter(tells).filter_map(|condition| condition.last_transition_time).max();
+        // The API server writes when the pod has to be gone.
+        let grace = SignedDuration::from_secs(self.metadata.deletion_grace_period_seconds.unwrap_or_default());
+        let deleted = self.metadata.deletion_timestamp.map(|at| at.checked_sub(grace).unwrap_or(at));
+        told.max(deleted)
     }
     /// Whether the scheduler has marked the pod as unschedulable.
     pub fn is_marked_unschedulable(&self) -> bool {

@@ -417,3 +417,38 @@ async fn after_a_look_that_failed_nothing_is_quiet_until_another_has_succeeded()
     let newest = seen(&look(&clusters).await);
     assert_eq!(quiet().await.map(|objects| seen(&objects)), Some(newest));
 }
+
+#[tokio::test]
+async fn pods_that_came_and_went_between_two_looks_are_told_of() {
+    let (history, url) = History::start(3);
+    let clusters = clusters(&access_to(&[&url]));
+    look(&clusters).await;
+    let pod = |name: &str, owner: &str, node: &str, bound: &str| {
+        let owners = json!([{"apiVersion": "v1", "kind": owner, "name": "o", "uid": "o", "controller": true}]);
+        let conditions = json!([{"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}]);
+        let metadata = json!({"name": name, "namespace": "b", "ownerReferences": owners});
+        json!({"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": "Running", "conditions": conditions}})
+    };
+    let short = [
+        pod("late", "Job", "n1", "2027-01-15T08:00:20Z"),
+        pod("early", "Job", "n1", "2027-01-15T08:00:10Z"),
+        pod("other", "ReplicaSet", "n2", "2027-01-15T08:00:15Z"),
+        pod("daemon", "DaemonSet", "n3", "2027-01-15T08:00:15Z"),
+        pod("unbound", "Job", "", "2027-01-15T08:00:15Z"),
+    ];
+    for kind in ["ADDED", "DELETED"] {
+        for pod in &short {
+            let mut pods = history.pods();
+            pods.version += 1;
+            let version = pods.version;
+            pods.history.push((version, kind, pod.clone()));
+        }
+    }
+    let time = |text: &str| text.parse::<whittle_units::Timestamp>().expect("a time");
+    let expected = [("n1".to_owned(), time("2027-01-15T08:00:20Z")), ("n2".to_owned(), time("2027-01-15T08:00:15Z"))];
+    for number in 0..3 {
+        assert_eq!(seen(&look(&clusters).await), history.pods().seen());
+        assert_eq!(clusters.departures(&"demo".into()).await, BTreeMap::from(expected.clone()), "look {number} after it");
+    }
+    assert_eq!(history.pods().whole_lists, 1, "a whole list tells of none");
+}

@@ -75,6 +75,8 @@ pub struct Cluster {
     /// When bound pods start to run, and when terminating ones end.
     starts: BTreeMap<String, Timestamp>,
     ends: BTreeMap<String, Timestamp>,
+    /// When a pod that is gone was last bound, ended or told to end, by its node.
+    pub(crate) departures: BTreeMap<String, Timestamp>,
     /// When Nodes become ready, and when those of lost machines are deleted.
     ready_at: BTreeMap<String, Timestamp>,
     lost_at: BTreeMap<String, Timestamp>,
@@ -121,6 +123,7 @@ impl Cluster {
             tainted_at: BTreeMap::new(),
             starts: BTreeMap::new(),
             ends: BTreeMap::new(),
+            departures: BTreeMap::new(),
             ready_at: BTreeMap::new(),
             lost_at: BTreeMap::new(),
             terminating: BTreeMap::new(),
@@ -245,6 +248,11 @@ impl Cluster {
     }
 
     fn forget_pod(&mut self, key: &str) {
+        let gone = self.objects.pods.get(key).filter(|pod| !pod.is_daemon() && !pod.is_static());
+        if let Some((node, at)) = gone.and_then(|pod| Some((pod.spec.node_name.clone(), pod.last_event()?))) {
+            let known = self.departures.entry(node).or_insert(at);
+            *known = (*known).max(at);
+        }
         self.objects.forget_pod(key);
         self.starts.remove(key);
         self.ends.remove(key);

@@ -7,6 +7,7 @@ use crate::cluster::{Eviction, Objects, Table, Tabled};
 use crate::exec::lock;
 use crate::mutants::Mutant;
 use crate::world::World;
+use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, PodSource, PodSourceKind, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::labels::TERMINATION_FINALIZER;
@@ -16,7 +17,7 @@ use whittle_ports::{
     ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter,
     WorkloadReader,
 };
-use whittle_units::{ClusterName, InstanceId, ProviderId};
+use whittle_units::{ClusterName, InstanceId, ProviderId, Timestamp};
 
 /// The API server's limit of an event's message, in bytes.
 const MESSAGE_MAX: usize = 1024;
@@ -185,6 +186,10 @@ impl ClusterReader for SimPorts {
             Ok(kept)
         })
         .await
+    }
+    /// As the execution environment of a function that was never idle for long.
+    async fn departures(&self, _: &ClusterName) -> BTreeMap<String, Timestamp> {
+        lock(&self.world).cluster.departures.clone()
     }
     async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
         self.ask(cluster, "one object", |world| Ok(world.presence(kind, name))).await
