@@ -92,10 +92,7 @@ impl<P: Rights> Run<'_, P> {
             self.report.count(why);
             return Ok(self.report);
         }
-        if !self.settings.shadow {
-            let step = observe::record_pod_events(self.ports, &mut snapshot, &mut self.report).await?;
-            self.handed_over |= step == Step::HandedOver;
-        }
+        let has_events = self.settings.shadow || self.records_pod_events(cluster, &mut snapshot).await?;
         let stored = self.ports.store().read::<Disruptions>(cluster, state::NAME).await?;
         let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
         let before = stored.value.clone();
@@ -124,7 +121,7 @@ impl<P: Rights> Run<'_, P> {
         stored.value.memory = decision.memory.clone();
         self.gauge(&snapshot, &decision, &mut stored.value).await;
         shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, &snapshot);
-        let acted = self.act(&snapshot, &decision, &mut stored).await;
+        let acted = if has_events { self.act(&snapshot, &decision, &mut stored).await } else { Ok(None) };
         // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
         publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await?;
         if !self.settings.shadow {
@@ -145,6 +142,14 @@ impl<P: Rights> Run<'_, P> {
         }
         self.ports.store().append(cluster, &self.report.decisions).await?;
         Ok(self.report)
+    }
+
+    /// Records pod events; whether all of them. A node whose last one is missing looks quiet for longer than it was, so that nothing
+    /// new may be done in this pass.
+    async fn records_pod_events(&mut self, cluster: &ClusterName, snapshot: &mut Snapshot) -> Result<bool, HandleError> {
+        let step = observe::record_pod_events(self.ports, cluster, snapshot, &mut self.report).await?;
+        self.handed_over |= step == Step::HandedOver;
+        Ok(step == Step::Done)
     }
 
     /// Emits the state gauges when they are due.

@@ -7,9 +7,9 @@ use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, Stored};
 use whittle_disruption::Decision;
-use whittle_ports::{Clock, HandleError, Report, save, unless_conflict, write_mirror};
+use whittle_ports::{Clock, ClusterReader, HandleError, Report, save, unless_conflict, write_mirror};
 use whittle_snapshot::Snapshot;
-use whittle_units::{Fnv1a, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, Fnv1a, SignedDuration, Timestamp};
 
 /// A hash of the set of workload pods on a node: bound, neither terminal nor terminating, no daemons.
 pub(crate) fn pods_fingerprint<'a>(pods: impl Iterator<Item = &'a Pod>) -> u64 {
@@ -21,7 +21,12 @@ pub(crate) fn pods_fingerprint<'a>(pods: impl Iterator<Item = &'a Pod>) -> u64 {
 }
 
 fn is_workload(pod: &Pod) -> bool {
-    !pod.is_daemon() && !pod.is_static() && !pod.is_terminal() && !pod.metadata.is_deleting()
+    tells_events(pod) && !pod.is_terminal() && !pod.metadata.is_deleting()
+}
+
+/// Whether what happens to a pod is a pod event of its node: daemons come and go with the node.
+fn tells_events(pod: &Pod) -> bool {
+    !pod.is_daemon() && !pod.is_static()
 }
 
 /// Pod events within this time count as one.
@@ -33,6 +38,14 @@ pub(crate) fn last_pod_event(last: Option<Timestamp>, now: Timestamp) -> Option<
     if fresh { Some(now) } else { last }
 }
 
+/// The time of the last pod event, where pods themselves tell of one at `told`, which may be long ago. Pure.
+pub(crate) fn later_pod_event(last: Option<Timestamp>, told: Option<Timestamp>) -> Option<Timestamp> {
+    match (last, told) {
+        (Some(last), Some(told)) if told.duration_since(last) < POD_EVENT_WINDOW => Some(last),
+        (last, told) => told.or(last),
+    }
+}
+
 /// How far a step got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -42,8 +55,18 @@ pub(crate) enum Step {
     HandedOver,
 }
 
-/// The claims whose node's pods differ from those of the last pass, with their new fingerprints. Pure.
-pub(crate) fn changed_pods(snapshot: &Snapshot) -> Vec<(usize, u64)> {
+/// What is new about the pods on a claim's node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PodNews {
+    /// The place of the claim in the snapshot.
+    claim: usize,
+    fingerprint: u64,
+    pub(crate) last_pod_event_at: Option<Timestamp>,
+}
+
+/// Which claims have other pods on their node than at the last pass, or pods of which something happened since the last pod event.
+/// Pods that came and went between two passes tell themselves when that was, those that are gone by `departures`. Pure.
+pub(crate) fn changed_pods(snapshot: &Snapshot, departures: &BTreeMap<String, Timestamp>) -> Vec<PodNews> {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     // An unreadable pod counts as unchanged.
     for pod in snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods()).filter(|pod| pod.is_bound()) {
@@ -52,32 +75,51 @@ pub(crate) fn changed_pods(snapshot: &Snapshot) -> Vec<(usize, u64)> {
     let none = pods_fingerprint(std::iter::empty());
     let mut changed = Vec::new();
     for (at, claim) in snapshot.claims.iter().enumerate() {
-        let Some(node) = claim.value.node_name().filter(|_| !claim.value.is_ending()) else { continue };
-        let now = by_node.get(node).map_or(none, |pods| pods_fingerprint(pods.iter().copied()));
-        if claim.value.pods_fingerprint.unwrap_or(none) != now || claim.value.pods_fingerprint.is_none() {
-            changed.push((at, now));
+        let claim = &claim.value;
+        let Some(node) = claim.node_name().filter(|_| !claim.is_ending()) else { continue };
+        let pods = by_node.get(node).map(Vec::as_slice).unwrap_or_default();
+        let fingerprint = pods_fingerprint(pods.iter().copied());
+        // A node that has never had a pod has no pod event: `consolidateAfter` counts from its initialization.
+        let has_others = claim.pods_fingerprint.unwrap_or(none) != fingerprint;
+        let last = claim.last_pod_event_at;
+        let last = if has_others { last_pod_event(last, snapshot.now) } else { last };
+        let told = pods.iter().filter(|pod| tells_events(pod)).filter_map(|pod| pod.last_event());
+        let told = told.chain(departures.get(node).copied()).filter(|told| is_of(claim, *told, snapshot.now)).max();
+        let last_pod_event_at = later_pod_event(last, told);
+        if claim.pods_fingerprint != Some(fingerprint) || claim.last_pod_event_at != last_pod_event_at {
+            changed.push(PodNews { claim: at, fingerprint, last_pod_event_at });
         }
     }
     changed
 }
 
+/// Whether something at a time was a pod event of a claim's node. Before the node was initialized nothing has to be known, and its
+/// name may have been another machine's; a kubelet's clock may be ahead. Pure.
+fn is_of(claim: &Claim, told: Timestamp, now: Timestamp) -> bool {
+    let initialized = conditions::find(&claim.conditions, conditions::INITIALIZED).filter(|is| is.status == ConditionStatus::True);
+    initialized.and_then(|is| is.last_transition_time).is_some_and(|since| since < told) && told <= now
+}
+
 /// Records pod events on claims whose node's pods changed since the last pass (disruption 12), in the store and in the snapshot.
-pub(crate) async fn record_pod_events<P: Rights>(ports: P, snapshot: &mut Snapshot, report: &mut Report) -> Result<Step, HandleError> {
-    let none = pods_fingerprint(std::iter::empty());
-    for (at, fingerprint) in changed_pods(snapshot) {
+pub(crate) async fn record_pod_events<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    snapshot: &mut Snapshot,
+    report: &mut Report,
+) -> Result<Step, HandleError> {
+    let departures = ports.cluster().departures(cluster).await;
+    for news in changed_pods(snapshot, &departures) {
         if !has_time(ports.clock()) {
             report.hand_over();
             return Ok(Step::HandedOver);
         }
-        let old = &snapshot.claims[at];
-        // A node that has never had a pod has no pod event: `consolidateAfter` counts from its initialization.
-        let event = old.value.pods_fingerprint.unwrap_or(none) != fingerprint;
-        let last_pod_event_at = if event { last_pod_event(old.value.last_pod_event_at, snapshot.now) } else { old.value.last_pod_event_at };
-        let next = Claim { pods_fingerprint: Some(fingerprint), last_pod_event_at, ..old.value.clone() };
+        let old = &snapshot.claims[news.claim];
+        let (pods_fingerprint, last_pod_event_at) = (Some(news.fingerprint), news.last_pod_event_at);
+        let next = Claim { pods_fingerprint, last_pod_event_at, ..old.value.clone() };
         if let Some(saved) = unless_conflict(save(ports.store(), old, next).await)? {
             report.count("pod_events");
             snapshot.show(&saved.value);
-            snapshot.claims[at] = saved;
+            snapshot.claims[news.claim] = saved;
         }
     }
     Ok(Step::Done)

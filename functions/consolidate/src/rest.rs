@@ -6,7 +6,7 @@ use crate::{Rights, Run};
 use crate::{decide, metrics, observe, publish, quiet};
 use std::collections::BTreeMap;
 use whittle_claims::Stored;
-use whittle_ports::{DecisionLog, HandleError, Records};
+use whittle_ports::{ClusterReader, DecisionLog, HandleError, Records};
 use whittle_snapshot::load_kept;
 use whittle_units::ClusterName;
 
@@ -21,7 +21,9 @@ impl<P: Rights> Run<'_, P> {
             return Ok(false);
         }
         let Some(snapshot) = load_kept(self.ports, self.settings, cluster).await? else { return Ok(false) };
-        let is_same = observe::changed_pods(&snapshot).is_empty() && static_pool_changes(self.settings, &snapshot, &before).is_empty();
+        let departures = self.ports.cluster().departures(cluster).await;
+        let has_same_pods = observe::changed_pods(&snapshot, &departures).is_empty();
+        let is_same = has_same_pods && static_pool_changes(self.settings, &snapshot, &before).is_empty();
         if snapshot.held(self.settings).is_some() || !is_same {
             return Ok(false);
         }

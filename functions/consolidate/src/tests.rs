@@ -1,4 +1,5 @@
 mod quiet;
+mod pod_events;
 mod strays;
 
 use super::*;

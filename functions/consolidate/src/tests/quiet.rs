@@ -13,13 +13,13 @@ use whittle_testkit::{TestWorld, at, deletion, pool_named};
 use whittle_units::SignedDuration;
 
 /// A world with one machine that serves, and no pod.
-struct Scene {
-    world: TestWorld,
-    claim: Claim,
+pub(super) struct Scene {
+    pub(super) world: TestWorld,
+    pub(super) claim: Claim,
 }
 
 impl Scene {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut claim = after(&claim("default-a"), &[joined(), vec![Event::NodeReady]].concat());
         claim.spec.node_pool = "default".to_owned();
         let world = TestWorld::still(at(0));
@@ -38,7 +38,7 @@ impl Scene {
     }
 
     /// Whether a pass rings for one that follows, before the next tick.
-    fn rings(&mut self) -> bool {
+    pub(super) fn rings(&mut self) -> bool {
         self.world.run_for(SignedDuration::from_secs(20));
         assert!(self.world.doorbells().is_empty());
         let ports = self.world.ports();
@@ -47,7 +47,7 @@ impl Scene {
     }
 
     /// Passes until nothing is new.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         assert!((0..4).any(|_| !self.rings()), "it never becomes quiet");
     }
 }
