@@ -83,6 +83,8 @@ pub enum Step {
     StrayNode,
     /// Adds a node of Karpenter's, with its NodeClaim.
     KarpenterNode,
+    /// The containers of a running pod, `namespace/name`, end; the pod stays.
+    Finish(String),
     /// EC2 terminates the newest machine.
     EndNewest,
     /// Hides newly launched machines from EC2's responses for a time.

@@ -403,6 +403,14 @@ impl<'a> Player<'a> {
                 self.session.log(&format!("uninstall, nodes: {nodes:?}"));
                 self.session.simulation.world().uninstall(*nodes);
             }
+            Step::Finish(pod) => {
+                let mut world = self.session.simulation.world();
+                let now = world.now();
+                let done = world.cluster.finish_pod(pod, now);
+                world.touch_cluster();
+                drop(world);
+                return Ok(self.step_result(done, "no such pod runs"));
+            }
             Step::EndNewest => {
                 let done = self.session.simulation.world().end_newest();
                 return Ok(self.step_result(done, "no machine runs"));

@@ -139,6 +139,20 @@ impl Cluster {
         }
     }
 
+    /// The containers of a running pod end, as those of a Job; the pod stays. False if it does not run.
+    pub fn finish_pod(&mut self, key: &str, now: Timestamp) -> bool {
+        if self.objects.pods.get(key).is_none_or(|pod| pod.status.phase != "Running" || pod.metadata.is_deleting()) {
+            return false;
+        }
+        self.objects.change::<Pod>(key, |pod| {
+            "Succeeded".clone_into(&mut pod.status.phase);
+            set_ready(pod, false, now);
+            pod.status.conditions.iter_mut().filter(|condition| condition.type_ == "Ready").for_each(|condition| {
+                "PodCompleted".clone_into(&mut condition.reason);
+            });
+        })
+    }
+
     /// Who had nothing to do `before` pods started has nothing to do after it: the scheduler counts bound pods, running or not, and a
     /// Deployment waits for its pods only while it replaces them.
     fn nobody_waits_for_starts(&mut self, before: u64) {
