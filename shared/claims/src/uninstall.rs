@@ -39,8 +39,8 @@ pub struct UninstallRequest {
     pub dry_run: bool,
 }
 
-/// Whittle is being, or has been, uninstalled from the cluster: nothing new is launched. Written by `sweep` alone; removing it
-/// reactivates Whittle.
+/// Whittle is being, or has been, uninstalled from the cluster: nothing new is launched, and a machine that goes on running is not
+/// disrupted any more. Written by `sweep` alone; removing it reactivates Whittle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uninstall {
     pub asked_at: Timestamp,

@@ -3,7 +3,7 @@
 use crate::{ADOPTION_WAIT, Snapshot, is_overdue};
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, KarpenterSign};
-use whittle_claims::Sighting;
+use whittle_claims::{LeftNodes, Sighting};
 use whittle_ports::Settings;
 use whittle_testkit::at;
 use whittle_units::Timestamp;
@@ -31,6 +31,16 @@ fn no_decision_is_made_while_a_node_claim_has_no_claim() {
     let behind = Snapshot { unclaimed: vec!["default-1".into()], ..known };
     assert_eq!(behind.held(&Settings::default()), Some("held_for_adoption"));
     assert_eq!(behind.held(&Settings { shadow: true, ..Settings::default() }), None);
+}
+
+#[test]
+fn machines_of_an_uninstallation_are_left_running_unless_they_are_drained() {
+    let left = |uninstalling: Option<LeftNodes>| {
+        let served = Snapshot::of(at(0), ClusterObjects::default(), Vec::new(), Vec::new(), BTreeMap::new());
+        Snapshot { uninstalling, ..served }.is_left_running()
+    };
+    assert!(left(Some(LeftNodes::Keep)) && left(Some(LeftNodes::HandOver)));
+    assert!(!left(Some(LeftNodes::Drain)) && !left(None));
 }
 
 #[test]

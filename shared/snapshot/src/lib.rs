@@ -45,7 +45,8 @@ use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{
-    Claim, Expectation, ExpectedPage, MeasuredMemory, NodeClassRecord, Phase, ShiftedZones, Sighting, StockOut, Stored, Uninstall,
+    Claim, Expectation, ExpectedPage, LeftNodes, MeasuredMemory, NodeClassRecord, Phase, ShiftedZones, Sighting, StockOut, Stored,
+    Uninstall,
 };
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
 use whittle_model::state::{ClusterState, StateNode};
@@ -89,6 +90,8 @@ pub struct Snapshot {
     pub shifted: ShiftedZones,
     /// What EC2 could not deliver in the region.
     pub stock_outs: Vec<StockOut>,
+    /// Whittle is being uninstalled from the cluster, and what happens to its machines.
+    pub uninstalling: Option<LeftNodes>,
     workloads: Workloads,
 }
 
@@ -104,7 +107,7 @@ impl Snapshot {
         let mut overlaid = overlays::apply(&read.node_overlays, &read.node_pools, catalog);
         let catalog = std::mem::take(&mut overlaid.catalog);
         let deleting = inflight::being_replaced(&claims);
-        let (objects, nodes, expected, hidden, unclaimed, buffers, shifted, stock_outs, workloads) = Default::default();
+        let (objects, nodes, expected, hidden, unclaimed, buffers, shifted, stock_outs, uninstalling, workloads) = Default::default();
         let mut out = Self {
             now,
             read,
@@ -121,6 +124,7 @@ impl Snapshot {
             buffers,
             shifted,
             stock_outs,
+            uninstalling,
             workloads,
         };
         out.join();
@@ -235,6 +239,12 @@ impl Snapshot {
         Some("held_for_adoption")
     }
 
+    /// Whether Whittle is being uninstalled and its machines go on running: none of them is disrupted any more.
+    #[must_use]
+    pub fn is_left_running(&self) -> bool {
+        self.uninstalling.is_some_and(LeftNodes::keep_running)
+    }
+
     /// Whether somebody deleted a claim's NodeClaim or Node, even if `sweep` has not recorded it on the claim yet.
     pub fn is_deleted_by_user(&self, claim: &Claim) -> bool {
         Deleted::of(&self.read).requested_at(claim).is_some()
@@ -319,7 +329,8 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     Listing { claims, unreadable: hidden }: Listing,
     mut read: ClusterObjects,
 ) -> Result<Snapshot, HandleError> {
-    if ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
+    let uninstalling = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|record| record.value.nodes);
+    if uninstalling.is_some() {
         // A cluster from which Whittle is being uninstalled gets no new machine for any pool.
         read.node_pools.clear();
         read.capacity_buffers.clear();
@@ -347,8 +358,8 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
     let spread = !settings.scheduling.default_spread.is_empty();
     let workloads = if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() };
-    let snapshot =
-        Snapshot { unclaimed, shifted, stock_outs, ..Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden) };
+    let decided_on = Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden);
+    let snapshot = Snapshot { unclaimed, shifted, stock_outs, uninstalling, ..decided_on };
     Ok(snapshot.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
 }
 
