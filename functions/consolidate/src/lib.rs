@@ -92,12 +92,14 @@ impl<P: Rights> Run<'_, P> {
             self.report.count(why);
             return Ok(self.report);
         }
+        if snapshot.is_left_running() {
+            return self.leave_running(&snapshot).await;
+        }
         let has_events = self.settings.shadow || self.records_pod_events(cluster, &mut snapshot).await?;
-        let stored = self.ports.store().read::<Disruptions>(cluster, state::NAME).await?;
-        let mut stored = stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT });
+        let mut stored = self.disruptions().await?;
         let before = stored.value.clone();
         if self.settings.shadow {
-            self.roll_back_all(&snapshot, &mut stored).await?;
+            self.roll_back_all(&snapshot, &mut stored, progress::SHADOW_ENABLED).await?;
         } else {
             let moved = self.advance_commands(&snapshot, &mut stored).await?;
             if moved {
@@ -150,6 +152,27 @@ impl<P: Rights> Run<'_, P> {
         let step = observe::record_pod_events(self.ports, cluster, snapshot, &mut self.report).await?;
         self.handed_over |= step == Step::HandedOver;
         Ok(step == Step::Done)
+    }
+
+    /// What is in progress; nothing if there is no record yet.
+    async fn disruptions(&self) -> Result<Stored<Disruptions>, HandleError> {
+        let stored = self.ports.store().read::<Disruptions>(&self.lease.cluster, state::NAME).await?;
+        Ok(stored.unwrap_or_else(|| Stored { value: Disruptions::default(), revision: Revision::ABSENT }))
+    }
+
+    /// Whittle is being uninstalled and its machines are kept. Nothing that was decided before is done any more: commands that run are
+    /// rolled back, while proposals and the surplus of static pools are forgotten. Replacements stay, as after any failed command.
+    async fn leave_running(mut self, snapshot: &Snapshot) -> Result<Report, HandleError> {
+        let lease = self.lease;
+        let mut stored = self.disruptions().await?;
+        let before = stored.value.clone();
+        self.roll_back_all(snapshot, &mut stored, progress::NODES_KEPT).await?;
+        stored.value = Disruptions::default();
+        if stored.value != before {
+            self.ports.store().write(&lease.cluster, &stored.value, stored.revision).await?;
+        }
+        self.ports.store().append(&lease.cluster, &self.report.decisions).await?;
+        Ok(self.report)
     }
 
     /// Emits the state gauges when they are due.

@@ -117,11 +117,16 @@ impl<P: Rights> Run<'_, P> {
         Ok(())
     }
 
-    /// Rolls every command back: the cluster was put into shadow mode while they ran. Their replacements stay, as after any
-    /// failed command; deletions continue when shadow mode ends.
-    pub(crate) async fn roll_back_all(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<(), HandleError> {
+    /// Rolls every command back: the cluster was put into shadow mode while they ran, or is being left with its nodes. Their
+    /// replacements stay, as after any failed command; deletions continue, in shadow mode when it ends.
+    pub(crate) async fn roll_back_all(
+        &mut self,
+        snapshot: &Snapshot,
+        stored: &mut Stored<Disruptions>,
+        why: &str,
+    ) -> Result<(), HandleError> {
         for running in std::mem::take(&mut stored.value.running) {
-            self.roll_back(snapshot, &running, SHADOW_ENABLED).await?;
+            self.roll_back(snapshot, &running, why).await?;
             forget_moves(&mut stored.value, &running);
         }
         // Taints of a run that died before its command was stored, or during a rollback.
@@ -243,7 +248,9 @@ fn failure_text(claim: &Claim) -> String {
 }
 
 /// Why a command is rolled back when shadow mode is switched on.
-const SHADOW_ENABLED: &str = "shadow mode was switched on";
+pub(crate) const SHADOW_ENABLED: &str = "shadow mode was switched on";
+/// The same when Whittle is uninstalled and its nodes are kept.
+pub(crate) const NODES_KEPT: &str = "Whittle is being uninstalled and leaves its nodes running";
 
 /// Whether a pool of the command is in shadow mode by now. Pure.
 pub(crate) fn is_shadowed(snapshot: &Snapshot, running: &Running) -> bool {

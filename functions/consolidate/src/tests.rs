@@ -1,3 +1,4 @@
+mod leaving;
 mod quiet;
 mod pod_events;
 mod strays;
