@@ -6,12 +6,13 @@ use crate::health::{self, Consistency};
 use crate::reservations;
 use crate::standalone;
 use crate::templates::InUse;
+use crate::uninstall::has_registered;
 use crate::unreadable::{self, MirrorState, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{BlockEnds, Claim, DeletionReason, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror};
+use whittle_claims::{BlockEnds, Claim, DeletionReason, LeftNodes, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{ClusterEvent, Involved, ObjectKind, Safeguard};
@@ -146,10 +147,14 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Only the findings about objects without machines: the rest does not apply while machines are being released.
-    pub(crate) fn of_objects(self) -> Self {
-        let Self { abandoned, release_mirrors, release_nodes, note, forget, .. } = self;
-        Self { abandoned, release_mirrors, release_nodes, note, forget, ..Self::default() }
+    /// Only the findings about objects without machines, and about machines without a claim that are not released because they never
+    /// registered: the rest does not apply while machines are being released.
+    pub(crate) fn while_leaving(self, nodes: LeftNodes, objects: &ClusterObjects) -> Self {
+        let Self { abandoned, release_mirrors, release_nodes, note, forget, mut orphans, mut adopt, .. } = self;
+        let is_owned_by_nobody = |instance: &Instance| nodes == LeftNodes::Keep && !has_registered(instance, objects);
+        orphans.retain(&is_owned_by_nobody);
+        adopt.retain(|found| is_owned_by_nobody(&found.instance));
+        Self { abandoned, release_mirrors, release_nodes, note, forget, orphans, adopt, ..Self::default() }
     }
 }
 

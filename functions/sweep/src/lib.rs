@@ -112,8 +112,10 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
         })
     };
     let (objects, mut findings) = seen.judged(ports, cluster, find).await?;
-    if Safeguard::LeftUnjudged.stops(uninstallation.as_ref().is_some_and(|uninstallation| uninstallation.value.nodes.keep_running())) {
-        findings = findings.of_objects();
+    if let Some(left) = uninstallation.as_ref().map(|uninstallation| uninstallation.value.nodes)
+        && Safeguard::LeftUnjudged.stops(left.keep_running())
+    {
+        findings = findings.while_leaving(left, &objects);
     }
     tell_unreadable(&unreadable, &mut report);
     gauges::unreadable(&mut report, &objects, unreadable.len(), &findings.missing_pool);

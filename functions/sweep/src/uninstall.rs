@@ -1,13 +1,15 @@
 //! Uninstalls Whittle from a cluster: machines are drained or released, objects released, created resources deleted.
 //!
 //! Requested once, stored in a record, and continued at every tick until nothing is remaining. While the record exists decisions see
-//! no NodePools, so that nothing new is launched.
+//! no NodePools, so that nothing new is launched. Machines that go on running are let go one by one, each when its Node has registered,
+//! and none before the decisions that began earlier have ended; `consolidate` disrupts none of them any more.
 
 use crate::Rights;
+use crate::collect::CLAIM_LEASE;
 use crate::execute::TIME_PER_STEP;
 use crate::{adopt, hand_over};
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
-use whittle_api::k8s::{Kind as _, Node};
+use whittle_api::k8s::{Kind as _, Node, Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
@@ -16,14 +18,17 @@ use whittle_claims::{
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, CloudErrorKind, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Listing, Mirrors,
-    NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, save, unless_outdated,
+    ClaimStore, Clock, CloudErrorKind, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Leases, Listing,
+    Mirrors, NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, StoreError, release_lease, save,
+    unless_outdated,
 };
 use whittle_snapshot::shifted_zones;
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};
 
 /// A launch without an instance after this time launches nothing more.
 const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(15);
+/// A run that began to decide for the cluster before the uninstallation was stored has ended by then: no lease lasts longer.
+const DECISIONS_END_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// Records of a cluster, by kind, that are deleted last.
 const RECORD_KINDS: &[&str] = &[
     "sighting",
@@ -139,6 +144,9 @@ fn plan(remaining: &Remaining, nodes: LeftNodes) -> Vec<String> {
         let (name, node) = (&claim.value.key.name, claim.value.node_name().unwrap_or("no node yet"));
         lines.push(match nodes {
             LeftNodes::Drain => format!("would drain and end NodeClaim {name} ({node})"),
+            LeftNodes::Keep if claim.value.deletion.is_some() => format!("would end NodeClaim {name} ({node}), which is being deleted"),
+            LeftNodes::Keep if matches!(claim.value.phase, Phase::Planned) => format!("would end NodeClaim {name}, which has no instance"),
+            LeftNodes::Keep if claim.value.node_name().is_none() => format!("would release NodeClaim {name} once its node has joined"),
             LeftNodes::Keep => format!("would release NodeClaim {name} ({node}), its instance keeps running"),
             LeftNodes::HandOver => format!("would leave NodeClaim {name} ({node}) to Karpenter, its instance keeps running"),
         });
@@ -211,7 +219,13 @@ pub(crate) async fn continue_uninstall<P: Rights>(
 ) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let now = ports.clock().now();
+    let awaited = uninstallation.nodes.keep_running() && is_being_decided(ports, cluster, uninstallation).await?;
     let (remaining, objects) = read_remaining(ports, cluster, uninstallation.nodes).await?;
+    if awaited {
+        report.count("decisions_awaited");
+        report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), remaining.summary());
+        return Ok(report);
+    }
     let leaving = Leaving { ports, cluster, nodes: uninstallation.nodes, remaining: &remaining, objects: &objects, shifted };
     let of_claims = leaving.end_claims(&mut report).await;
     let of_others = leaving.release_unclaimed().await;
@@ -232,6 +246,23 @@ pub(crate) async fn continue_uninstall<P: Rights>(
     };
     report.decide(now, DecisionKind::Kept, format!("cluster/{cluster}"), line);
     of_claims.and(of_others).map(|()| report)
+}
+
+/// Whether a run that does not know of the uninstallation may still plan machines, close Nodes or delete claims: one that began before the
+/// record was stored, and has its lease. Whoever gets the lease later sees the record.
+async fn is_being_decided<P: Rights>(ports: P, cluster: &ClusterName, uninstallation: &Uninstall) -> Result<bool, HandleError> {
+    let (store, now) = (ports.store(), ports.clock().now());
+    if now.duration_since(uninstallation.asked_at) >= DECISIONS_END_AFTER {
+        return Ok(false);
+    }
+    match store.acquire(cluster, &ports.clock().unique(), now, CLAIM_LEASE).await {
+        Ok(lease) => {
+            release_lease(store, &lease).await;
+            Ok(false)
+        }
+        Err(StoreError::Held { .. }) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// One run of an uninstallation.
@@ -270,8 +301,11 @@ impl<P: Rights> Leaving<'_, P> {
             Phase::Terminating { .. } => send(ports, terminate_doorbell(cluster, &claim.value.key.name)).await,
             // A Node that is being deleted would vanish with its finalizer, while its machine runs on: it is drained.
             phase if phase.machine().is_none() || is_node_deleting(&claim.value, self.objects) => delete_claim(ports, claim, report).await,
-            // `terminate` may be about to delete its Node.
-            _ if self.nodes == LeftNodes::HandOver && claim.value.deletion.is_some() => delete_claim(ports, claim, report).await,
+            // `terminate` may be about to delete its Node, or the machine never joined and nobody would own it.
+            _ if claim.value.deletion.is_some() => delete_claim(ports, claim, report).await,
+            // Its Node would stay closed by the taint that `register` removes. `register` looks at every tick, and gives up a machine
+            // that does not join in time.
+            Phase::Launched { .. } if self.nodes == LeftNodes::Keep => Ok(()),
             _ if self.nodes == LeftNodes::HandOver => hand_over::hand_over(ports, claim, report).await,
             _ => release_machine(ports, claim, (self.objects, self.shifted), report).await,
         }
@@ -289,6 +323,8 @@ impl<P: Rights> Leaving<'_, P> {
             for instance in self.remaining.machines.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
                 outcome = outcome.and(match self.nodes {
                     LeftNodes::HandOver => hand_over::unmark(ports, &instance.id).await,
+                    // The sweep restores its claim, with which it can register, or collects it.
+                    LeftNodes::Keep if !has_registered(instance, self.objects) => Ok(()),
                     LeftNodes::Keep | LeftNodes::Drain => {
                         tag_released(ports, cluster, &instance.id, &instance.provider_id(), self.objects).await
                     }
@@ -312,6 +348,13 @@ impl<P: Rights> Leaving<'_, P> {
 /// Whether a launch in progress may still produce a machine.
 fn may_launch(claim: &Claim, now: Timestamp) -> bool {
     claim.deletion.is_none() && now.duration_since(claim.created_at) < LAUNCH_SETTLED_AFTER
+}
+
+/// Whether a machine has a Node that serves: one that never registered stays closed, and nobody would end its machine.
+pub(crate) fn has_registered(instance: &Instance, objects: &ClusterObjects) -> bool {
+    let id = instance.provider_id();
+    let mut nodes = objects.nodes.iter().filter(|node| node.spec.provider_id == id.as_str());
+    nodes.any(|node| node.metadata.label(labels::REGISTERED) == Some("true"))
 }
 
 /// Whether the Node of a claim is being deleted.
@@ -343,7 +386,8 @@ async fn send<P: Rights>(ports: P, doorbell: Doorbell) -> Result<(), HandleError
     Ok(ports.queues().send_now(doorbell).await?)
 }
 
-/// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays.
+/// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays and takes pods: a command of
+/// `consolidate` that was rolled back may have closed it, and nobody opens the Node of an ended claim.
 async fn tag_released<P: Rights>(
     ports: P,
     cluster: &ClusterName,
@@ -355,7 +399,12 @@ async fn tag_released<P: Rights>(
         ports.cloud().tag(id, &[(labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string())]).await?;
     }
     for node in objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str()) {
-        let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), disown: true, ..NodePatch::default() };
+        let patch = NodePatch {
+            remove_taints: vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)],
+            remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
+            disown: true,
+            ..NodePatch::default()
+        };
         ports.cluster().patch_node(cluster, &node.metadata.name, "", &patch).await?;
     }
     Ok(())

@@ -3,11 +3,12 @@
 use super::over_sim::{kept, still, with_pool};
 use super::*;
 use futures::executor::block_on;
+use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ConditionStatus, KarpenterSign, conditions};
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ports::{Adapters, LaunchTemplates, RecordReader, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, LaunchTemplates, Leases, RecordReader, Report, Settings};
 use whittle_sim::Simulation;
 use whittle_testkit::TestWorld;
 use whittle_units::{ClusterName, InstanceId, SignedDuration};
@@ -304,6 +305,7 @@ fn a_machine_without_a_claim_is_released_and_its_nodeclaim_deleted() {
     let simulation = still();
     let mut own = node(true);
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    own.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
     with_pool(&simulation, own);
     let running = super::over_sim::start_machine(&simulation);
     let mut shown = mirror(&registered());
@@ -359,4 +361,142 @@ fn a_claim_whose_machine_is_gone_is_deleted_and_a_young_one_awaited() {
         let outcome = block_on(crate::uninstall(adapters, &Settings::default(), &request));
         assert_eq!((outcome.is_ok(), kept(&simulation).deletion.is_some()), (ends, ends), "after {minutes} minutes");
     }
+}
+
+/// Whether a machine is tagged as released.
+fn is_let_go(simulation: &TestWorld, machine: &InstanceId) -> bool {
+    simulation.world().region.machines[machine].instance.tags.contains_key(labels::TAG_LET_GO)
+}
+
+/// Stores what became of a claim.
+fn change_claim(simulation: &TestWorld, event: &Event) {
+    let ports = simulation.ports();
+    let read = block_on(ports.get(&registered().key)).unwrap().unwrap();
+    block_on(ports.update(&step(&read.value, event, at(20)).unwrap(), read.revision)).unwrap();
+}
+
+/// Its Node would keep the taint that `register` removes.
+#[test]
+fn a_launched_machine_is_released_only_after_it_has_registered() {
+    let simulation = still();
+    let running = super::over_sim::start_machine(&simulation);
+    let launched = after(&[begun(), Event::FleetAnswered(machine("i-1"))]);
+    simulation.store(&launched);
+    for _ in 0..2 {
+        let report = ask(&simulation, LeftNodes::Keep, false, false);
+        assert_eq!((report.counted("let_go"), report.counted("ended")), (0, 0));
+        assert!(last_line(&report).starts_with("still there: 1 claims"), "{}", last_line(&report));
+        assert_eq!(kept(&simulation), launched, "`register` goes on with it");
+        assert!(!is_let_go(&simulation, &running));
+    }
+    with_pool(&simulation, node(true));
+    change_claim(&simulation, &joined("n"));
+    assert_eq!(ask(&simulation, LeftNodes::Keep, false, false).counted("let_go"), 1);
+    assert!(is_let_go(&simulation, &running));
+}
+
+/// Nobody would own it, and no Node would ever belong to it.
+#[test]
+fn a_machine_that_never_registered_is_ended_and_never_released() {
+    let late = || Event::DeletionRequested(deletion(DeletionReason::RegistrationTimeout, at(15)));
+    let found_late = after(&[begun(), Event::FleetAnswered(machine("i-1")), late(), joined("n")]);
+    for overdue in [after(&[begun(), Event::FleetAnswered(machine("i-1")), late()]), found_late] {
+        let simulation = still();
+        let running = super::over_sim::start_machine(&simulation);
+        simulation.store(&overdue);
+        let report = ask(&simulation, LeftNodes::Keep, false, false);
+        assert_eq!((report.counted("let_go"), kept(&simulation)), (0, overdue));
+        assert!(!is_let_go(&simulation, &running));
+        assert!(simulation.doorbells().contains(&whittle_claims::Function::Terminate));
+    }
+}
+
+#[test]
+fn a_machine_whose_deletion_had_begun_is_ended_and_never_released() {
+    let simulation = still();
+    let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
+    let draining = step(&claim, &Event::DeletionRequested(deletion(DeletionReason::Drifted, at(10))), at(10)).unwrap();
+    simulation.store(&draining);
+    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    assert_eq!((report.counted("let_go"), kept(&simulation)), (0, draining), "`terminate` may be about to delete its Node");
+    assert!(!is_let_go(&simulation, &running));
+    assert!(simulation.doorbells().contains(&whittle_claims::Function::Terminate));
+}
+
+#[test]
+fn a_claim_whose_launch_has_not_begun_is_given_up() {
+    let simulation = still();
+    simulation.store(&planned());
+    ask(&simulation, LeftNodes::Keep, false, false);
+    let ended = kept(&simulation);
+    assert_eq!((ended.phase.name(), ended.machine()), ("Gone", None));
+    assert!(step(&ended, &begun(), at(20)).is_err(), "nothing launches it any more");
+    assert!(!doorbells(&simulation).iter().any(|doorbell| matches!(doorbell, Doorbell::Launch { .. })));
+}
+
+#[test]
+fn a_kept_node_loses_the_taint_of_a_command_and_no_other() {
+    let simulation = still();
+    let (claim, _) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
+    simulation.store(&claim);
+    let other = Taint::new("team", TaintEffect::NoSchedule);
+    simulation.change::<Node>("n", |node| {
+        node.spec.taints = vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule), other.clone()];
+    });
+    assert_eq!(ask(&simulation, LeftNodes::Keep, false, false).counted("let_go"), 1);
+    assert_eq!(simulation.get::<Node>("n").unwrap().spec.taints, [other]);
+}
+
+/// A decision that began earlier does not know that the nodes are kept.
+#[test]
+fn no_machine_is_released_while_an_earlier_decision_may_be_under_way() {
+    for nodes in [LeftNodes::Keep, LeftNodes::HandOver] {
+        let mut simulation = still();
+        let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
+        simulation.store(&claim);
+        let now = simulation.world().now();
+        let hour = SignedDuration::from_hours(1);
+        block_on(simulation.ports().acquire(&ClusterName::new("c"), "consolidate", now, hour)).unwrap();
+        let report = ask(&simulation, nodes, false, false);
+        assert_eq!((report.counted("decisions_awaited"), kept(&simulation)), (1, claim));
+        assert!(last_line(&report).starts_with("still there: 1 claims"), "{}", last_line(&report));
+        assert!(!is_let_go(&simulation, &running));
+        simulation.run_for(SignedDuration::from_mins(1));
+        assert_eq!(ask(&simulation, nodes, false, false).counted("decisions_awaited"), 0, "it sees the record, whoever holds the lease");
+        assert_eq!(kept(&simulation).phase.name(), "Gone");
+    }
+}
+
+/// It may still register, or never.
+#[test]
+fn a_machine_without_claim_and_node_is_collected_and_never_released() {
+    let mut simulation = still();
+    let running = super::over_sim::start_machine(&simulation);
+    simulation.run_for(SignedDuration::from_mins(1));
+    ask(&simulation, LeftNodes::Keep, false, false);
+    for _ in 0..2 {
+        assert!(!is_let_go(&simulation, &running));
+        tick(&simulation);
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+    let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
+    let [claim] = &claims[..] else { panic!("one for the machine: {claims:?}") };
+    assert_eq!((claim.value.phase.name(), claim.value.instance()), ("Draining", Some(&running)));
+    ask(&simulation, LeftNodes::Keep, false, false);
+    assert!(!is_let_go(&simulation, &running), "it is drained");
+}
+
+#[test]
+fn a_dry_run_says_what_becomes_of_each_kept_claim() {
+    let check = |claim: &Claim, want: &str| {
+        let simulation = still();
+        simulation.store(claim);
+        assert_eq!(last_line(&ask(&simulation, LeftNodes::Keep, true, false)), want);
+    };
+    check(&planned(), "would end NodeClaim default-1, which has no instance");
+    let launched = after(&[begun(), Event::FleetAnswered(machine("i-1"))]);
+    check(&launched, "would release NodeClaim default-1 once its node has joined");
+    check(&registered(), "would release NodeClaim default-1 (n), its instance keeps running");
+    let draining = step(&registered(), &deletion_requested(), at(10)).unwrap();
+    check(&draining, "would end NodeClaim default-1 (n), which is being deleted");
 }
