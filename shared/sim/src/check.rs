@@ -92,6 +92,7 @@ impl World {
         self.check_machines(&claims, &mut broken);
         self.check_cluster(&claims, &mut broken);
         broken.extend(self.needlessly_tainted());
+        broken.extend(self.left_tainted());
         let reported = |kept: &crate::cluster::KeptEvent| kept.event.reason == "FailedTermination";
         // Also if the refused run is killed before it reports this: the next one is refused as well.
         if self.lag.refused > 0 && !self.cluster.events.iter().any(reported) {

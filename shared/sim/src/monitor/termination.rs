@@ -51,6 +51,10 @@ fn has_disrupted_taint(node: &Node) -> bool {
     node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT)
 }
 
+fn is_registered(node: &Node) -> bool {
+    node.metadata.label(labels::REGISTERED) == Some("true")
+}
+
 fn is_ready(node: &Node) -> bool {
     conditions::is_true(&node.status.conditions, conditions::READY)
 }
@@ -108,7 +112,7 @@ impl World {
                 Some((before, at)) if before == value => at,
                 _ => now,
             };
-            let registered = node.metadata.label(labels::REGISTERED) == Some("true");
+            let registered = is_registered(node);
             node_states.insert(
                 name.clone(),
                 NodeState {
@@ -169,7 +173,7 @@ impl World {
             None => format!("machine {id} was terminated without a claim"),
             Some(claim) => match &claim.deletion {
                 None => format!("machine {id} was terminated while claim {} was in service", claim.key.name),
-                Some(deletion) if self.was_to_stay(id, deletion) => {
+                Some(deletion) if self.was_to_stay(id, &provider, deletion) => {
                     format!("machine {id} was terminated ({:?}) although Whittle was to keep it", deletion.reason)
                 }
                 Some(deletion) => {
@@ -191,10 +195,15 @@ impl World {
     }
 
     /// Whether a machine was to be kept by an uninstallation before its termination was decided. One without a Node is not kept.
-    fn was_to_stay(&self, id: &InstanceId, deletion: &Deletion) -> bool {
+    fn was_to_stay(&self, id: &InstanceId, provider: &ProviderId, deletion: &Deletion) -> bool {
         let late = |since: Timestamp| deletion.at > since + RUN_MAX;
-        // Nor does a launch without an answer wait forever.
-        let decided = !deletion.reason.is_involuntary() && deletion.reason != DeletionReason::LaunchTimeout;
+        let decided = match deletion.reason {
+            // Nor does a launch without an answer, or a machine that does not join, wait forever.
+            DeletionReason::LaunchTimeout | DeletionReason::RegistrationTimeout => false,
+            // An orphan, which nobody registers.
+            DeletionReason::RolledBack => self.node_of(provider).is_some_and(is_registered),
+            reason => !reason.is_involuntary(),
+        };
         decided && self.monitor.kept_since.is_some_and(late) && !self.monitor.without_node.contains(id)
     }
 
@@ -443,6 +452,21 @@ impl World {
         if says && there && !self.is_uninstalling() {
             self.report_violation(format!("class {name} was recorded as deleted although it exists"));
         }
+    }
+
+    /// Nodes of machines that Whittle let go, with a taint of Whittle's that nobody removes any more.
+    pub(crate) fn left_tainted(&self) -> Vec<String> {
+        let cluster = self.name();
+        // A restored table may contain a claim whose machine was already released.
+        let claimed = |node: &Node| {
+            let mut claims = self.store.claims_with_hidden(&cluster).map(|stored| &stored.value);
+            claims.any(|claim| claim.is_live() && claim.node_name() == Some(node.metadata.name.as_str()))
+        };
+        let released = |node: &Node| self.machine_of_provider(&node.spec.provider_id).is_some_and(|id| self.was_released(&id));
+        let is_closed =
+            |node: &Node| has_disrupted_taint(node) || node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT);
+        let nodes = self.cluster.objects.nodes.values().filter(|node| is_closed(node) && released(node) && !claimed(node));
+        nodes.map(|node| format!("node {} was let go and stays tainted", node.metadata.name)).collect()
     }
 
     /// Nodes that stay tainted although their claims are not being deleted, once the world is quiescent.
