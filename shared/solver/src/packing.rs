@@ -7,7 +7,7 @@ use super::catalog::SPOT_TYPES_KEPT;
 use super::catalog_index::NO_PRICE;
 use super::finish;
 use super::fit::PackingOptions;
-use super::ids::{ClassId, IdVec, PodId};
+use super::ids::{ClassId, IdVec, PodId, SetId};
 use super::intern::LabelsOf;
 use super::objective::risk;
 use super::packing_run::{Choice, Outcome, PackingRun};
@@ -282,7 +282,8 @@ enum Order {
     Queue,
     /// By the largest share of the total requests of all pods.
     Largest,
-    /// Pods that fit on the fewest instance types first: less constrained pods find other types.
+    /// Pods that fit on the fewest instance types first, and of equals those with the fewest offerings: less constrained pods find
+    /// others.
     FewestTypes,
     /// Pods with anti-affinity by host first: they need a machine each, which other pods may fill.
     Repelling,
@@ -346,7 +347,7 @@ impl Order {
         match self {
             Order::Queue => {}
             Order::FewestTypes => {
-                let choices: IdVec<ClassId, usize> = problem.classes.ids().map(|class| choices(problem, class)).collect();
+                let choices: IdVec<ClassId, (usize, usize)> = problem.classes.ids().map(|class| choices(problem, class)).collect();
                 out.sort_by_key(|entry| (choices[entry.class], Reverse(shares[entry.class])));
             }
             Order::Constrained => out.sort_by_key(|entry| Reverse(constraint_rank(problem, &problem.classes[entry.class]))),
@@ -394,11 +395,12 @@ fn blended(problem: &Problem<'_>, queue: &[Entry], total: &[i128], shares: &IdVe
     out
 }
 
-/// How many instance types, over all NodePools, fit one pod of the class alone.
-fn choices(problem: &mut Problem<'_>, class: ClassId) -> usize {
+/// How many instance types, over all NodePools, fit one pod of the class alone, and how many offerings they have where its volumes can
+/// be attached.
+fn choices(problem: &mut Problem<'_>, class: ClassId) -> (usize, usize) {
     let class = std::rc::Rc::clone(&problem.classes[class]);
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
-    let mut count = 0;
+    let (mut fitting, mut offerings) = (0, 0);
     for pool in problem.pools.ids() {
         let Some(set) = problem.merge(problem.pools[pool].set, relaxation.full, LabelsOf::NewNode) else { continue };
         let catalog = problem.pools[pool].catalog;
@@ -406,9 +408,22 @@ fn choices(problem: &mut Problem<'_>, class: ClassId) -> usize {
         let mut types = problem.pools[pool].types.clone();
         types.intersect_with(&view.usable);
         problem.catalogs[catalog].keep_fitting(class.requests.as_slice(), &mut types);
-        count += types.count();
+        fitting += types.count();
+        for set in sets_with_volumes(problem, set, &class) {
+            let view = problem.view(catalog, set);
+            let kinds = view.kinds.iter().map(|k| &problem.catalogs[catalog].kinds[*k]);
+            offerings += kinds.map(|kind| kind.available.intersection_count(&types)).sum::<usize>();
+        }
     }
-    count
+    (fitting, offerings)
+}
+
+/// `set` with each of the places where the volumes of the class can be attached; alone if it has none.
+fn sets_with_volumes(problem: &mut Problem<'_>, set: SetId, class: &Class) -> Vec<SetId> {
+    if class.places.is_empty() {
+        return vec![set];
+    }
+    class.places.iter().filter_map(|place| problem.merge(set, place.set, LabelsOf::NewNode)).collect()
 }
 
 /// What the new machines cost per hour.

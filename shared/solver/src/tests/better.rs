@@ -1,7 +1,8 @@
 //! Cases where Karpenter packs poorly or wrongly, and the default packing does better. One test per case, on realistic
 //! machines.
 
-use super::world::{World, all, expr, hard, instance_type, left, near, offering, spread, with};
+use super::volumes::bound;
+use super::world::{World, Z, all, expr, hard, instance_type, left, near, offering, spread, with};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use whittle_api::catalog::InstanceType;
@@ -188,6 +189,20 @@ fn a_spread_over_zones_and_capacity_types_takes_the_scarce_ones_in_time() {
     t.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot", "reserved"]));
     let both = json!({"topologySpreadConstraints": [spread(labels::ZONE, "web", 1), spread(labels::CAPACITY_TYPE, "web", 1)]});
     world.pods("web", 6, &all(&[json!({"cpu": "500m"}), both]));
+    assert_eq!(left(&best(&world)), Vec::<&str>::new());
+}
+
+#[test]
+fn a_pod_with_a_volume_in_one_zone_comes_before_its_equals() {
+    // They stay together: whichever comes first chooses the zone.
+    let together = all(&[json!({"cpu": "1", "labels": {"app": "web"}}), hard("podAffinity", near(labels::ZONE, "web"))]);
+    let mut world = ec2_world();
+    bound(&mut world, "data", Z[1]);
+    let volume = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
+    world.pod("web-0", together.clone());
+    world.pod("web-1", all(&[together.clone(), volume]));
+    world.pod("web-2", together);
+    assert_eq!(left(&world.plan()), ["web-1"]);
     assert_eq!(left(&best(&world)), Vec::<&str>::new());
 }
 
