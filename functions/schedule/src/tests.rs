@@ -10,7 +10,7 @@ use whittle_api::karpenter::{NodePool, Requirement, ResolvedAmi};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::Record;
 use whittle_model::scheduling::{Cursor, LeftOut, Options, Plan, PodRef, Reason};
-use whittle_ports::Settings;
+use whittle_ports::{Report, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_solver::Memory;
 use whittle_units::{ClusterName, Price, Quantity, Resources, Timestamp};
@@ -378,4 +378,24 @@ fn a_pod_whose_only_type_is_out_of_stock_is_told_so() {
         let text = said(cpu, wanted);
         assert!(!text.contains("EC2"), "with stock it would not fit either: {text}");
     }
+}
+
+#[test]
+fn with_many_unscheduled_pods_each_is_told_its_reason_in_its_turn() {
+    let pods: Vec<Pod> = (0..450).map(|at| pod(&format!("p{at:03}"), 8)).collect();
+    let (mut told, mut recorded) = (BTreeSet::new(), BTreeSet::new());
+    for round in 0..5 {
+        let mut snapshot = snapshot(pods.clone());
+        snapshot.now = now() + whittle_solver::VALID_FOR * round;
+        let plan = whittle_solver::solve(&snapshot.input(), &whittle_snapshot::options(&Settings::default()));
+        let events = crate::write::events(&plan, &[], &snapshot);
+        assert_eq!(events.len(), 200);
+        told.extend(events.into_iter().map(|event| event.name));
+        let mut report = Report::default();
+        crate::write::record_all_left_out(&mut report, &plan, &snapshot);
+        assert_eq!(report.decisions.len(), 100);
+        recorded.extend(report.decisions.into_iter().map(|decision| decision.subject));
+        assert_eq!(told.len() == pods.len(), 2 <= round, "{} after round {round}", told.len());
+    }
+    assert_eq!(recorded.len(), pods.len());
 }

@@ -13,10 +13,13 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// The condition of a pod that records whether the scheduler has found a node for it.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
-/// Events of one run; the decision log has all of them.
-const EVENTS_MAX: usize = 100;
-/// Unscheduled pods whose reason is recorded in one run: beyond that the same few reasons repeat.
+/// Events of one run on pods that have a place; the kube-scheduler's own tell the rest.
+const NOMINATED_MAX: usize = 100;
+/// Unscheduled pods that get an Event in one run, and those whose reason is recorded. With more of them each has its turn.
+const FAILED_MAX: usize = 200;
 const LEFT_OUT_MAX: usize = 100;
+/// How often a pod that stays unscheduled is looked at again, and its reason told.
+const TOLD_EVERY: SignedDuration = whittle_solver::VALID_FOR;
 
 /// Records why a claim was planned, as a sentence and as data.
 pub(crate) fn record_claim(report: &mut Report, claim: &Claim, new: &NewClaim, now: Timestamp) {
@@ -100,9 +103,22 @@ pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan
 /// Records why pods are unscheduled, of `LEFT_OUT_MAX` at most.
 pub(crate) fn record_all_left_out(report: &mut Report, plan: &Plan, snapshot: &Snapshot) {
     let mut texts = Texts::new(snapshot);
-    for left in new_reasons(plan, &snapshot.buffers).take(LEFT_OUT_MAX) {
+    for left in in_turn(new_reasons(plan, &snapshot.buffers), LEFT_OUT_MAX, snapshot.now) {
         record_left_out(report, left, &mut texts);
     }
+}
+
+/// `most` of them, beginning with others each time that they are looked at again: the order of a plan is the same every time, and those
+/// at its end would never have a reason.
+fn in_turn<'p>(all: impl Iterator<Item = &'p LeftOut>, most: usize, now: Timestamp) -> Vec<&'p LeftOut> {
+    let mut all: Vec<&LeftOut> = all.collect();
+    if all.len() > most {
+        let turn = usize::try_from(now.as_second().div_euclid(TOLD_EVERY.as_secs())).unwrap_or_default();
+        let first = turn.wrapping_mul(most) % all.len();
+        all.rotate_left(first);
+        all.truncate(most);
+    }
+    all
 }
 
 /// Records why a pod is unscheduled: per NodePool the cause, how many types each constraint rules out, and the nearest miss; and what would
@@ -159,7 +175,7 @@ pub(crate) fn expected(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, Exp
     expected_after(&snapshot.expected, &nominated.collect(), &buffered, snapshot.now)
 }
 
-/// Events on pods: where each should be scheduled, or why it cannot; `EVENTS_MAX` at most.
+/// Events on pods: where each should be scheduled, of `NOMINATED_MAX` at most, or why it cannot, of `FAILED_MAX`.
 pub(crate) fn events(plan: &Plan, created: &[Claim], snapshot: &Snapshot) -> Vec<ClusterEvent> {
     let virtual_pods = virtual_pods(&snapshot.buffers);
     let is_real = |pod: &&PodRef| !virtual_pods.contains(pod.uid.as_str());
@@ -175,8 +191,9 @@ pub(crate) fn events(plan: &Plan, created: &[Claim], snapshot: &Snapshot) -> Vec
     // Unchanged reasons are not published again: the pod still shows them.
     let is_published = |left: &&LeftOut| !matches!(left.reason, Reason::Reserved(_) | Reason::OptedOut) && !left.reason.is_transient();
     let mut texts = Texts::new(snapshot);
-    let failed = new_reasons(plan, &snapshot.buffers).filter(is_published).map(|left| failed(left, &mut texts));
-    on_new.chain(on_old).chain(failed).take(EVENTS_MAX).collect()
+    let told = in_turn(new_reasons(plan, &snapshot.buffers).filter(is_published), FAILED_MAX, snapshot.now);
+    let failed = told.into_iter().map(|left| failed(left, &mut texts));
+    on_new.chain(on_old).take(NOMINATED_MAX).chain(failed).collect()
 }
 
 fn nominated(pod: &PodRef, target: &str) -> ClusterEvent {

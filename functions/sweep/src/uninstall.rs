@@ -8,6 +8,7 @@ use crate::Rights;
 use crate::collect::CLAIM_LEASE;
 use crate::execute::TIME_PER_STEP;
 use crate::{adopt, hand_over};
+use std::collections::BTreeSet;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
 use whittle_api::k8s::{Kind as _, Node, Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
@@ -18,9 +19,9 @@ use whittle_claims::{
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, CloudErrorKind, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup, Leases, Listing,
-    Mirrors, NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, StoreError, release_lease, save,
-    unless_outdated,
+    ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, Erase, HandleError, InstanceTags, Instances, LaunchTemplateCleanup,
+    Leases, Listing, Mirrors, NodePatch, Nodes, Queues, RecordReader, Records, Report, Safeguard, Scope, Settings, StoreError,
+    release_lease, save, unless_outdated,
 };
 use whittle_snapshot::shifted_zones;
 use whittle_units::{ClaimName, ClusterName, InstanceId, ProviderId, SignedDuration, Timestamp};
@@ -326,7 +327,7 @@ impl<P: Rights> Leaving<'_, P> {
                     // The sweep restores its claim, with which it can register, or collects it.
                     LeftNodes::Keep if !has_registered(instance, self.objects) => Ok(()),
                     LeftNodes::Keep | LeftNodes::Drain => {
-                        tag_released(ports, cluster, &instance.id, &instance.provider_id(), self.objects).await
+                        tag_released(ports, cluster, &instance.id, &nodes_of(&instance.provider_id(), self.objects)).await
                     }
                 });
             }
@@ -388,26 +389,29 @@ async fn send<P: Rights>(ports: P, doorbell: Doorbell) -> Result<(), HandleError
 
 /// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays and takes pods: a command of
 /// `consolidate` that was rolled back may have closed it, and nobody opens the Node of an ended claim.
-async fn tag_released<P: Rights>(
-    ports: P,
-    cluster: &ClusterName,
-    id: &InstanceId,
-    provider_id: &ProviderId,
-    objects: &ClusterObjects,
-) -> Result<(), HandleError> {
+async fn tag_released<P: Rights>(ports: P, cluster: &ClusterName, id: &InstanceId, nodes: &BTreeSet<&str>) -> Result<(), HandleError> {
     if Safeguard::LetGoMarked.stops(true) {
         ports.cloud().tag(id, &[(labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string())]).await?;
     }
-    for node in objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str()) {
+    for node in nodes {
         let patch = NodePatch {
             remove_taints: vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)],
             remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
             disown: true,
             ..NodePatch::default()
         };
-        ports.cluster().patch_node(cluster, &node.metadata.name, "", &patch).await?;
+        match ports.cluster().patch_node(cluster, node, "", &patch).await {
+            Ok(()) | Err(ClusterError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
+}
+
+/// The names of a machine's Nodes.
+fn nodes_of<'o>(provider_id: &ProviderId, objects: &'o ClusterObjects) -> BTreeSet<&'o str> {
+    let nodes = objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str());
+    nodes.map(|node| node.metadata.name.as_str()).collect()
 }
 
 /// Deletes the NodeClaim of a released machine. The machine and its Node stay.
@@ -429,7 +433,9 @@ async fn release_machine<P: Rights>(
         return Ok(()); // it is terminating already
     }
     let now = ports.clock().now();
-    match tag_released(ports, &key.cluster, &machine.instance_id, &machine.provider_id, objects).await {
+    // A list may lack the Node of which the claim knows.
+    let nodes = nodes_of(&machine.provider_id, objects).into_iter().chain(claim.value.node_name()).collect();
+    match tag_released(ports, &key.cluster, &machine.instance_id, &nodes).await {
         // During a zonal shift EC2 may not show it although it runs: left for the next tick.
         Err(HandleError::Cloud(error)) if error.kind == CloudErrorKind::NotFound && shifted.have(machine) => return Ok(()),
         // EC2 would show an instance of this age: this one has terminated.

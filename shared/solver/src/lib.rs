@@ -79,7 +79,7 @@ mod solve; // from the input to the plan
 #[cfg(test)]
 mod tests;
 
-pub use memory::Memory;
+pub use memory::{Memory, VALID_FOR};
 pub use objective::{machine_cost_fault, volume_cost};
 pub use preferences::{PreferenceCost, preference_cost};
 pub use prepared::{Prepared, RecentNodes};

@@ -27,7 +27,7 @@ const REASONS_MAX: usize = 100;
 /// Longer messages are truncated.
 const MESSAGE_MAX: usize = 600;
 /// Everything is evaluated again once in this time, even if nothing seems to have changed.
-const VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
+pub const VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The memory of one cluster. It may be lost at any time: the next pass then only takes longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

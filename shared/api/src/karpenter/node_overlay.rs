@@ -51,10 +51,11 @@ pub fn adjusted_price(price: Price, text: &str) -> Option<Price> {
     };
     let (number, percent) = rest.strip_suffix('%').map_or((rest, false), |number| (number, true));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |t: &str| t.len() <= 18 && t.bytes().all(|b| b.is_ascii_digit());
+    let digits = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
     if (whole.is_empty() && fraction.is_empty()) || !digits(whole) || !digits(fraction) || (percent && sign == 0) {
         return None;
     }
+    let whole = whole.trim_start_matches('0');
     // In billionths, of a dollar or of a per cent; smaller fractions are truncated.
     let nanos: i128 = format!("{whole}{fraction:0<9.9}").parse().ok()?;
     let (before, most) = (i128::from(price.nanos()), i128::from(PRICE_MAX.nanos()));
@@ -92,11 +93,14 @@ mod tests {
             ("+.5", 2.5),
             ("-12.5%", 1.75),
             ("1000000", 1e6),
+            ("0.0416666666666666666666", 0.041_666_666),
+            ("00000000000000000000001.5", 1.5),
+            ("0", 0.0),
             ("+100000000%", 1e6),
         ] {
             assert_eq!(of(text), Some(expected), "{text}");
         }
-        for text in ["x", "1%", "+", "-%", "1.2.3", "+1e3", "9999999999999999999"] {
+        for text in ["x", "1%", "+", "-%", "1.2.3", "+1e3", "9999999999999999999", "99999999999999999999999999999999999999999.5"] {
             assert_eq!(of(text), None, "{text}");
         }
     }
