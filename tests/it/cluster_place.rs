@@ -12,7 +12,7 @@ use whittle_units::{ClusterName, Timestamp};
 /// The moment in which controllers work.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// The collections of the kinds that the contracts create.
+/// The collections of the kinds that the contracts create or change.
 const KINDS: &[(&str, &str)] = &[
     ("Node", "/api/v1/nodes"),
     ("Pod", "/api/v1/namespaces/default/pods"),
@@ -23,6 +23,7 @@ const KINDS: &[(&str, &str)] = &[
     ("ReplicaSet", "/apis/apps/v1/namespaces/default/replicasets"),
     ("StatefulSet", "/apis/apps/v1/namespaces/default/statefulsets"),
     ("PodDisruptionBudget", "/apis/policy/v1/namespaces/default/poddisruptionbudgets"),
+    ("NodePool", "/apis/karpenter.sh/v1/nodepools"),
     ("NodeClaim", "/apis/karpenter.sh/v1/nodeclaims"),
     ("NodeOverlay", "/apis/karpenter.sh/v1alpha1/nodeoverlays"),
     ("EC2NodeClass", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses"),
@@ -72,6 +73,10 @@ impl ClusterPlace for Place {
 
     async fn change_claim(&self, name: &str, change: Value) {
         self.ask("PATCH", &format!("{}/{name}", path_of("NodeClaim")), Some(&change)).await;
+    }
+
+    async fn change_status(&self, kind: &'static str, name: &str, status: Value) {
+        self.ask("PATCH", &format!("{}/{name}/status", path_of(kind)), Some(&json!({ "status": status }))).await;
     }
 
     async fn events(&self, reason: &str) -> Vec<ClusterEvent> {

@@ -10,6 +10,7 @@ mod evictions;
 mod karpenter;
 mod keeper;
 mod kept;
+mod left_over;
 mod metadata;
 mod mirrors;
 mod nodes;

@@ -46,7 +46,7 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// Sends a merge patch. API servers up to 1.32 at least validate whole objects, and refuse in v1 what was written as v1beta1: that is patched
     /// in its own version.
-    async fn merge_as_written(&self, cluster: &ClusterName, path: &str, patch: &Value) -> Result<(), RequestError> {
+    pub(crate) async fn merge_as_written(&self, cluster: &ClusterName, path: &str, patch: &Value) -> Result<(), RequestError> {
         let merge = async |path: &str| self.send::<IgnoredAny>(cluster, &ApiRequest::merge(path.to_owned(), patch)).await.map(|_| ());
         match merge(path).await {
             Err(refused) if refused.is_of_validation() => match self.as_written(cluster, path).await {
@@ -57,13 +57,13 @@ impl<A: ClusterAccess> Clusters<A> {
         }
     }
 
-    /// The same for a server-side apply to an object or its status.
-    pub(crate) async fn apply_as_written(&self, cluster: &ClusterName, path: String, mut object: Value) -> Result<(), RequestError> {
-        match self.send::<IgnoredAny>(cluster, &ApiRequest::apply(path.clone(), &object)).await.map(|_| ()) {
+    /// The same for a server-side apply to an object or its status; returns the object as it is stored then.
+    pub(crate) async fn apply_as_written(&self, cluster: &ClusterName, path: String, mut object: Value) -> Result<Value, RequestError> {
+        match self.send(cluster, &ApiRequest::apply(path.clone(), &object)).await {
             Err(refused) if refused.is_of_validation() => match self.as_written(cluster, &path).await {
                 Some((path, api_version)) => {
                     object["apiVersion"] = api_version.into();
-                    self.send::<IgnoredAny>(cluster, &ApiRequest::apply(path, &object)).await.map(|_| ())
+                    self.send(cluster, &ApiRequest::apply(path, &object)).await
                 }
                 None => Err(refused),
             },

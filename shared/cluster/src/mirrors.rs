@@ -114,8 +114,10 @@ impl<A: ClusterAccess> Clusters<A> {
             return Ok(());
         }
         let status = applied_status(mirror, generation);
-        match self.send::<Value>(cluster, &ApiRequest::apply(format!("{path}/status"), &status)).await {
-            Ok(_) => Ok(()),
+        let path = format!("{path}/status");
+        match self.send::<Value>(cluster, &ApiRequest::apply(path.clone(), &status)).await {
+            // What Karpenter wrote before the machine was adopted.
+            Ok(stored) => self.remove_left_over::<NodeClaimStatus>(cluster, &path, &stored, &status["status"]).await,
             // Deleted in between, or the kind has no status.
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
             Err(failed) => Err(failed),

@@ -1,9 +1,11 @@
 //! Events, and the status of the user's objects.
 
-use crate::connection::{ApiRequest, Clusters};
+use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::metadata::MetadataOnly;
 use crate::path;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::hash::Hasher;
 use std::sync::PoisonError;
@@ -100,24 +102,45 @@ impl<A: ClusterAccess> Clusters<A> {
         self.send::<MetadataOnly>(cluster, &ApiRequest::get(path)).await.map(|found| found.metadata.uid).unwrap_or_default()
     }
 
-    async fn apply_status<K: Kind>(&self, cluster: &ClusterName, object: &K, status: Value) -> Result<(), ClusterError> {
+    /// Makes `status` the status of an object, without what others left in it.
+    async fn write_status<K, S>(&self, cluster: &ClusterName, object: &K, status: &S) -> Result<(), ClusterError>
+    where
+        K: Kind,
+        S: Serialize + DeserializeOwned,
+    {
         let (namespace, name) = (&object.meta().namespace, &object.meta().name);
-        let mut metadata = json!({ "name": name });
-        if K::NAMESPACED {
-            metadata["namespace"] = json!(namespace);
-        }
-        let object = json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata, "status": status });
         let path = format!("{}/status", path::object::<K>(namespace, name));
-        match self.apply_as_written(cluster, path, object).await {
+        match self.apply_status::<S>(cluster, path, status_object(object, value(status))).await {
             Ok(()) => Ok(()),
             // Deleted meanwhile, or an object of an old version without such a status.
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
             Err(failed) => Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
         }
     }
+
+    /// Applies an object with a status of type `S`, then removes what is left over in it.
+    async fn apply_status<S: Serialize + DeserializeOwned>(
+        &self,
+        cluster: &ClusterName,
+        path: String,
+        object: Value,
+    ) -> Result<(), RequestError> {
+        let wanted = object["status"].clone();
+        let stored = self.apply_as_written(cluster, path.clone(), object).await?;
+        self.remove_left_over::<S>(cluster, &path, &stored, &wanted).await
+    }
 }
 
-fn value(object: &impl serde::Serialize) -> Value {
+/// An object that says its status alone.
+fn status_object<K: Kind>(object: &K, status: Value) -> Value {
+    let mut metadata = json!({ "name": object.meta().name });
+    if K::NAMESPACED {
+        metadata["namespace"] = json!(object.meta().namespace);
+    }
+    json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata, "status": status })
+}
+
+fn value(object: &impl Serialize) -> Value {
     serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
 }
 
@@ -168,7 +191,7 @@ impl<A: ClusterAccess> StatusWriter for Clusters<A> {
         if is_of_another_kind(pool) {
             return Ok(());
         }
-        self.apply_status(cluster, pool, value(&pool.status)).await
+        self.write_status(cluster, pool, &pool.status).await
     }
 
     async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
@@ -178,15 +201,15 @@ impl<A: ClusterAccess> StatusWriter for Clusters<A> {
         let name = &class.metadata.name;
         let path = path::object::<Ec2NodeClass>("", name);
         let exists = self.patch_metadata(cluster, &path, &format!("EC2NodeClass {name:?}"), |has| class_patch(has, class)).await?;
-        if exists { self.apply_status(cluster, class, value(&class.status)).await } else { Ok(()) }
+        if exists { self.write_status(cluster, class, &class.status).await } else { Ok(()) }
     }
 
     async fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> Result<(), ClusterError> {
-        self.apply_status(cluster, overlay, value(&overlay.status)).await
+        self.write_status(cluster, overlay, &overlay.status).await
     }
 
     async fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> Result<(), ClusterError> {
-        self.apply_status(cluster, buffer, value(&buffer.status)).await
+        self.write_status(cluster, buffer, &buffer.status).await
     }
 }
 

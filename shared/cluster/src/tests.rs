@@ -429,6 +429,27 @@ async fn what_was_written_as_v1beta1_is_written_so_where_v1_refuses_it_and_nothi
 }
 
 #[tokio::test]
+async fn what_karpenter_left_in_a_status_takes_one_request_more_and_what_is_as_wanted_none() {
+    let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    let storing = |status: &'static str, merged: u16| {
+        Server::answering(move |_, head| match head.to_ascii_lowercase().contains("application/merge-patch+json") {
+            true => Status(merged, 0),
+            false => Body("", format!(r#"{{"metadata":{{"resourceVersion":"7"}},"status":{status}}}"#).into_bytes()),
+        })
+    };
+    let write = async |server: &Server| clusters(&access_to(&[&server.url])).write_node_pool_status(&"demo".into(), &pool).await;
+    let left = storing(r#"{"nodes":0,"resources":{"hugepages-2Mi":"0"}}"#, 200);
+    write(&left).await.expect("it is written");
+    assert_eq!(left.request_count(), 2);
+    let changed_meanwhile = storing(r#"{"nodes":0,"resources":{"hugepages-2Mi":"0"}}"#, 409);
+    write(&changed_meanwhile).await.expect("the next look tries again");
+    assert_eq!(changed_meanwhile.request_count(), 2);
+    let as_wanted = storing(r#"{"nodes":0}"#, 200);
+    write(&as_wanted).await.expect("it is written");
+    assert_eq!(as_wanted.request_count(), 1);
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_in_time_is_named_and_asked_again_later() {
     // Connections wait in its backlog.
     let slow = TcpListener::bind("127.0.0.1:0").expect("a port is free");

@@ -5,11 +5,13 @@ use crate::cluster::Tabled;
 use crate::{SimPorts, Simulation};
 use futures::FutureExt;
 use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::cell::RefCell;
 use whittle_api::KarpenterSign;
 use whittle_api::k8s::{DaemonSet, Deployment, Kind, Node, Pod, PodDisruptionBudget, ReplicaSet, Service, StatefulSet, StoredPodTemplate};
-use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_ports::ClusterEvent;
 use whittle_ports::contracts::{self, ClusterPlace};
 use whittle_units::ClusterName;
@@ -53,6 +55,17 @@ impl Place {
         let now = world.now();
         world.cluster.remove::<T>(key, now).expect("it exists");
         world.touch_cluster();
+    }
+
+    fn merge_into<T: Tabled + Serialize + DeserializeOwned>(&self, name: &str, change: &Value) {
+        let simulation = self.simulation.borrow();
+        let mut world = simulation.world();
+        let known = world.cluster.objects.change::<T>(name, |object| {
+            let mut value = serde_json::to_value(&*object).expect("plain data");
+            merge(&mut value, change);
+            *object = serde_json::from_value(value).expect("it is still of its kind");
+        });
+        assert!(known, "there is no {} {name}", T::KIND);
     }
 }
 
@@ -105,14 +118,16 @@ impl ClusterPlace for Place {
     }
 
     async fn change_claim(&self, name: &str, change: Value) {
-        let simulation = self.simulation.borrow();
-        let mut world = simulation.world();
-        let known = world.cluster.objects.change::<NodeClaim>(name, |claim| {
-            let mut value = serde_json::to_value(&*claim).expect("plain data");
-            merge(&mut value, &change);
-            *claim = serde_json::from_value(value).expect("it is still a NodeClaim");
-        });
-        assert!(known, "there is no NodeClaim {name}");
+        self.merge_into::<NodeClaim>(name, &change);
+    }
+
+    async fn change_status(&self, kind: &'static str, name: &str, status: Value) {
+        let change = serde_json::json!({ "status": status });
+        match kind {
+            NodePool::KIND => self.merge_into::<NodePool>(name, &change),
+            NodeClaim::KIND => self.merge_into::<NodeClaim>(name, &change),
+            other => panic!("no suite changes the status of a {other}"),
+        }
     }
 
     async fn events(&self, reason: &str) -> Vec<ClusterEvent> {

@@ -3,6 +3,7 @@
 use super::{ClusterPlace, claim_object, launched_claim, owner, read};
 use crate::{ClusterError, ClusterReader, Mirrors, Scope};
 use serde_json::json;
+use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
 use whittle_api::{NillableDuration, labels};
 use whittle_claims::{Claim, ClaimSpec, Phase, mirror};
@@ -68,6 +69,10 @@ async fn a_mirror_follows_its_claim_and_keeps_what_is_of_others(
 
     let again = applied(place, cluster, &claim).await;
     assert_eq!(again.metadata.resource_version, updated.metadata.resource_version, "what is the same is not written");
+    let theirs = json!({"lastPodEventTime": "2026-01-01T00:00:00Z", "capacity": {"example.com/theirs": "1"}});
+    place.change_status(NodeClaim::KIND, name, theirs).await;
+    assert_ne!(claim_object(place, cluster, name).await.expect("it is there").status, updated.status);
+    assert_eq!(applied(place, cluster, &claim).await.status, updated.status, "the status is the claim's alone");
     remove(place, cluster, name).await;
 }
 

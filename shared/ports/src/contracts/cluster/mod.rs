@@ -36,6 +36,8 @@ pub trait ClusterPlace {
     fn delete(&self, kind: &'static str, namespace: &str, name: &str) -> impl Future<Output = ()>;
     /// A user merges this into a NodeClaim.
     fn change_claim(&self, name: &str, change: Value) -> impl Future<Output = ()>;
+    /// Another controller merges this into the status of a NodePool or NodeClaim.
+    fn change_status(&self, kind: &'static str, name: &str, status: Value) -> impl Future<Output = ()>;
     /// The published events of a reason.
     fn events(&self, reason: &str) -> impl Future<Output = Vec<ClusterEvent>>;
     /// A Karpenter begins to run here, or ends.

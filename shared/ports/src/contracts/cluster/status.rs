@@ -3,6 +3,7 @@
 use super::read::{buffer, overlay};
 use super::{ClusterPlace, node, read};
 use crate::{ClusterEvent, ClusterReader, Involved, Scope, StatusWriter};
+use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeOverlay, NodePool};
 use whittle_api::{Condition, ConditionStatus, ObjectMeta, conditions, labels};
 
@@ -70,6 +71,11 @@ pub async fn pool_status(place: &impl ClusterPlace, cluster: &(impl ClusterReade
     assert_eq!(reason_of(&after.status.conditions), Some(reason.as_str()));
     assert_eq!((&after.spec, after.metadata.label("of")), (&before.spec, None), "a status is all that is written");
     assert_eq!(after.metadata.generation, before.metadata.generation);
+    let theirs = serde_json::json!({"resources": {"hugepages-2Mi": "0", "example.com/theirs": "1"}});
+    place.change_status(NodePool::KIND, "default", theirs).await;
+    assert_ne!(find().await.status.resources, pool.status.resources);
+    cluster.write_node_pool_status(place.cluster(), &pool).await.expect("a status can be written");
+    assert_eq!(find().await.status.resources, pool.status.resources, "resources that another controller left are removed");
     let mut converted = pool.clone();
     converted.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
     converted.status.conditions = ready(place, "Converted");
