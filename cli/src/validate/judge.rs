@@ -135,6 +135,7 @@ impl Written<'_> {
         }
         let validate::Answer { errors, mut later } = validate::answer(errors);
         later.extend(large);
+        later.extend(self.refused_by_karpenter());
         // The store looks at the version, once the object is valid.
         let version = if old.is_none() { stored_version(self.value) } else { None };
         match version {
@@ -152,6 +153,17 @@ impl Written<'_> {
         let defaulted = validate::defaulted(self.api_version, self.kind, self.value);
         let warnings = found.errors.into_iter().chain(found.notes).chain(later).collect();
         Judgement { document, verdict: Verdict::Accepted, errors, warnings, notes: Vec::new(), defaulted }
+    }
+
+    /// What our CRDs accept and Karpenter's refuse: a cluster keeps those that Karpenter brought. Its next ones have the default.
+    fn refused_by_karpenter(&self) -> Option<FieldError> {
+        let disruption = self.value["spec"]["disruption"].as_object()?;
+        let lacks = disruption.get("consolidateAfter").is_none_or(Value::is_null);
+        ((self.api_version, self.kind) == ("karpenter.sh/v1", "NodePool") && lacks).then(|| {
+            let message = "Karpenter's CRDs up to 1.14 require it where spec.disruption is given, and an API server that has them refuses \
+                           this object: say consolidateAfter, which is 0s by default with Whittle's";
+            FieldError::new(FieldPath::of("spec.disruption.consolidateAfter"), message)
+        })
     }
 }
 

@@ -196,7 +196,7 @@ fn what_only_the_runtime_finds_is_a_warning_and_with_strict_an_error() {
         (pool("a", "  limits: {cpu: 1e0.5}\n"), "spec.limits.cpu"),
         // Any five words pass the schema's pattern.
         (
-            pool("a", "  disruption: {budgets: [{nodes: '1', schedule: every day at nine sharp, duration: 1h}]}\n"),
+            pool("a", "  disruption: {consolidateAfter: 0s, budgets: [{nodes: '1', schedule: every day at nine sharp, duration: 1h}]}\n"),
             "spec.disruption.budgets[0].schedule",
         ),
         (
@@ -219,6 +219,24 @@ fn what_only_the_runtime_finds_is_a_warning_and_with_strict_an_error() {
         assert_eq!((strict.code, &object["accepted"], &object["defaulted"]), (ExitCode::from(1), &false.into(), &Value::Null), "{field}");
         assert_eq!((fields(&object["warnings"]), fields(&object["errors"])), (vec![], vec![field]));
     }
+}
+
+#[test]
+fn what_karpenters_crds_refuse_and_ours_accept_is_a_warning() {
+    for more in ["  disruption: {}\n", "  disruption: {consolidationPolicy: WhenEmpty}\n"] {
+        let ran = run_on(&json(), &pool("a", more));
+        let object = &ran.objects()[0];
+        assert_eq!((ran.code, fields(&object["warnings"])), (ExitCode::SUCCESS, vec!["spec.disruption.consolidateAfter"]), "{more}");
+        assert_eq!(object["defaulted"]["disruption"]["consolidateAfter"], "0s");
+        let strict = run_on(&Args { strict: true, ..json() }, &pool("a", more));
+        assert_eq!((strict.code, &strict.objects()[0]["accepted"]), (ExitCode::from(1), &false.into()), "{more}");
+    }
+    for more in ["", "  disruption: {consolidateAfter: 30s}\n", "  disruption: {consolidateAfter: Never}\n"] {
+        assert_eq!(fields(&run_on(&json(), &pool("a", more)).objects()[0]["warnings"]), Vec::<&str>::new(), "{more}");
+    }
+    let before = "apiVersion: karpenter.sh/v1beta1\nkind: NodePool\nmetadata: {name: a}\nspec: {disruption: {consolidationPolicy: \
+                  WhenUnderutilized}, template: {spec: {requirements: [], nodeClassRef: {name: default}}}}\n";
+    assert_eq!(fields(&run_on(&json(), before).objects()[0]["warnings"]), [""], "that it is converted, and then it says the field");
 }
 
 #[test]
