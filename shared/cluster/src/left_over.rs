@@ -48,7 +48,7 @@ fn removal(there: &Value, wanted: &Value) -> Option<Value> {
                 Some(wanted) => Some((key.clone(), removal(there, wanted)?)),
             };
             let patch: Map<String, Value> = there.iter().filter_map(change).collect();
-            (!patch.is_empty()).then(|| Value::Object(patch))
+            (!patch.is_empty()).then_some(Value::Object(patch))
         }
         // A merge patch replaces lists.
         (Value::Array(there), Value::Array(all)) if all.len() < there.len() => Some(wanted.clone()),

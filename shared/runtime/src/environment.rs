@@ -276,7 +276,9 @@ impl Environment {
     pub fn unserved_entries(&self) -> Vec<(&'static str, ClusterName)> {
         let settings = &self.settings;
         let all = [(CLUSTER_NODE_ROLES, &settings.cluster_node_roles), (RELAY_CALLERS, &settings.relay_callers)];
-        all.into_iter().flat_map(|(name, entries)| entries.unserved(&settings.clusters).map(move |cluster| (name, cluster.clone()))).collect()
+        all.into_iter()
+            .flat_map(|(name, entries)| entries.unserved(&settings.clusters).map(move |cluster| (name, cluster.clone())))
+            .collect()
     }
 }
 

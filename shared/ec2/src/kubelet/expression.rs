@@ -223,7 +223,9 @@ fn call(name: &str, values: &[Value]) -> Result<Value, ExpressionError> {
             let chosen = if (ordering == Value::Bool(true)) == (name == "min") { left } else { right };
             match chosen {
                 // Of a whole number and a fraction the result is a fraction, whichever it is: the type does not depend on the values.
-                Value::Int(number) if matches!((left, right), (Value::Double(_), _) | (_, Value::Double(_))) => Value::Double(double(*number)),
+                Value::Int(number) if matches!((left, right), (Value::Double(_), _) | (_, Value::Double(_))) => {
+                    Value::Double(double(*number))
+                }
                 chosen => chosen.clone(),
             }
         }
