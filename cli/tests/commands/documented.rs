@@ -119,7 +119,9 @@ fn parameters(template: &str) -> BTreeMap<String, Vec<String>> {
 fn wrong_parameters(words: &[String]) -> Vec<String> {
     let after = |option: &str| words.iter().position(|word| word == option).map(|at| &words[at + 1..]);
     let Some(overrides) = after("--parameter-overrides") else { return Vec::new() };
-    let template = after("--template-file").and_then(<[String]>::first).map_or("template.yaml", String::as_str);
+    // One that an earlier command has written has the parameters of the stack's own.
+    let named = after("--template-file").and_then(<[String]>::first).filter(|name| root().join(name).exists());
+    let template = named.map_or("template.yaml", String::as_str);
     let known = parameters(&read(template));
     let mut wrong = Vec::new();
     for word in overrides.iter().take_while(|word| !word.starts_with("--")) {

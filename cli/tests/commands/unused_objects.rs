@@ -61,7 +61,7 @@ fn a_class_with_more_pods_than_a_kubelet_counts_launches_nothing() {
                  amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]}}\n";
     let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{PODS}{}{class}", pool("")));
     assert!(out(&planned).starts_with("0 of 1 pods placed"), "{}", out(&planned));
-    assert!(err(&planned).contains("spec.kubelet.maxPods: 2147483648 is too large: at most 2147483647"), "{}", err(&planned));
+    assert!(err(&planned).contains("spec.kubelet.maxPods: 2147483648 is beyond 32 bits: at most 2147483647"), "{}", err(&planned));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn a_class_that_launches_nothing_whatever_ec2_has_is_told_by_plan_and_check() {
     let other = pool("").replace("name: p}", "name: other}").replace("name: c}", "name: good}");
     let gate = "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: NodeClassCEL=true}\n";
     for (kubelet, says, checked, with_gate) in [
-        ("maxPods: -1", "spec.kubelet.maxPods: a whole number from 0", "spec.kubelet.maxPods: -1 is negative", 0),
+        ("maxPods: -1", "spec.kubelet.maxPods: -1 is negative: at least 0", "spec.kubelet.maxPods: -1 is negative", 0),
         ("maxPods: \"yes\"", "spec.kubelet.maxPods holds an expression", "unknown variable \"yes\"", 0),
         ("maxPods: \"max_pods - 1\"", "spec.kubelet.maxPods holds an expression", "NodeClassExpressions is true", 1),
     ] {
