@@ -228,6 +228,9 @@ impl Findings {
         for object in &converted.objects {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
             match object {
+                Object::NodePool(pool) if let Some(whose) = source::others::whose(pool) => {
+                    self.add(Level::Note, [format!("{whose}: it is not looked at")]);
+                }
                 Object::NodePool(pool) => {
                     let found = validate::runtime::node_pool(pool);
                     self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));

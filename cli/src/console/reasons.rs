@@ -65,7 +65,8 @@ impl Reasons {
 
     fn read(&self) -> Result<Kept, ReadError> {
         let cluster = self.live.read(Purpose::Decide)?;
-        let read = source::read_over(Some(cluster), &[], When::Default(Timestamp::now()), Expansion::Missing(&[]))?;
+        let mut read = source::read_over(Some(cluster), &[], When::Default(Timestamp::now()), Expansion::Missing(&[]))?;
+        read.leave_others_aside();
         let market = self.offers.read_of(&read, || self.live.region())?;
         Ok(Kept { read_at: Instant::now(), read, market, texts: BTreeMap::new() })
     }

@@ -1,5 +1,6 @@
 //! What else keeps a pod without a place, besides what the NodePools that were asked answer.
 
+use std::collections::BTreeMap;
 use whittle_api::k8s::{Node, Pod, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, labels, words};
@@ -8,8 +9,8 @@ use whittle_model::requirements::Requirements;
 use whittle_model::scheduling::Unready;
 
 /// A line for each NodePool that was not asked because it is not ready, unless `told` names it, and for one that the pod asks for and that
-/// there is not.
-pub(crate) fn lines(pod: &Pod, objects: &ClusterObjects, told: &str) -> String {
+/// there is not, or that is one of the `others`.
+pub(crate) fn lines(pod: &Pod, objects: &ClusterObjects, others: &BTreeMap<String, String>, told: &str) -> String {
     let aside = objects.node_pools.iter().filter_map(|pool| {
         let unready @ Unready::Condition { .. } = Unready::of(pool, objects)? else { return None };
         let name = NodePool::given_name(&pool.metadata.name);
@@ -19,7 +20,12 @@ pub(crate) fn lines(pod: &Pod, objects: &ClusterObjects, told: &str) -> String {
     let leaving = objects.node_pools.iter().filter(|pool| pool.metadata.is_deleting());
     let leaving =
         leaving.map(|pool| format!("nodepool {} is being deleted, and launches nothing", NodePool::given_name(&pool.metadata.name)));
-    aside.chain(leaving).chain(unknown_pool(pod, objects)).chain(volumes_apart(pod, objects)).map(|line| format!("  {line}\n")).collect()
+    aside
+        .chain(leaving)
+        .chain(unknown_pool(pod, objects, others))
+        .chain(volumes_apart(pod, objects))
+        .map(|line| format!("  {line}\n"))
+        .collect()
 }
 
 /// That no node reaches all volumes of a pod.
@@ -33,9 +39,12 @@ fn volumes_apart(pod: &Pod, objects: &ClusterObjects) -> Option<String> {
     Some(format!("no node reaches both its volumes: that of persistentvolumeclaim {one} ({here}) and that of {other} ({there})"))
 }
 
-/// That no NodePool has the name that a pod asks for.
-fn unknown_pool(pod: &Pod, objects: &ClusterObjects) -> Option<String> {
+/// That no NodePool has the name that a pod asks for, or one of another controller.
+fn unknown_pool(pod: &Pod, objects: &ClusterObjects, others: &BTreeMap<String, String>) -> Option<String> {
     let wanted = pod.spec.node_selector.get(labels::NODE_POOL)?;
+    if let Some(told) = others.get(wanted) {
+        return Some(format!("{told}, and its node selector asks for it"));
+    }
     let names: Vec<&str> = objects.node_pools.iter().map(|pool| NodePool::given_name(&pool.metadata.name)).collect();
     let there = if names.is_empty() { "there is none".to_owned() } else { format!("there is {}", names.join(", ")) };
     (!names.contains(&wanted.as_str())).then(|| format!("no NodePool is called {wanted:?}, which its node selector asks for: {there}"))

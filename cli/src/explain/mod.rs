@@ -22,7 +22,7 @@ use history::History;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use subject::{Subject, subject};
+use subject::{Subject, of_another, subject};
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
@@ -167,6 +167,9 @@ fn present(
     json_wanted: bool,
 ) -> Result<Answer, ExplainError> {
     let Market { types: offered, prices, currency, .. } = market;
+    if let Some(told) = of_another(&read, asked).filter(|_| subject(&read, asked, namespace).is_err()) {
+        return Ok(read.answer(group_answer(asked, format!("{told}\n"), json_wanted)));
+    }
     let name = match subject(&read, asked, namespace)? {
         Subject::Pod(pod) => {
             let plan = plan::decide(&read, offered.clone(), packing).plan;
@@ -187,7 +190,7 @@ fn present(
                     let startup = besides::startup_taints(pod, &read.objects, &text);
                     let text = text + &startup;
                     let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
-                    let besides = if waits { besides::lines(pod, &read.objects, &text) } else { String::new() };
+                    let besides = if waits { besides::lines(pod, &read.objects, &read.others, &text) } else { String::new() };
                     text + &besides + &besides::scheduler_line(pod)
                 }
             };

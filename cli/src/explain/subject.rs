@@ -55,6 +55,12 @@ pub(super) fn subject<'a>(read: &'a Manifests, wanted: &str, namespace: Option<&
     }
 }
 
+/// What there is to say of the NodePool of another controller, if that is what a name means.
+pub(super) fn of_another(read: &Manifests, wanted: &str) -> Option<String> {
+    let wanted = in_full(wanted);
+    read.others.get(wanted.strip_prefix("nodepool/").unwrap_or(&wanted)).cloned()
+}
+
 /// The name with its kind in full, where it is abbreviated.
 fn in_full(wanted: &str) -> String {
     let kind = |kind: &str| kinds::find(kind).ok().map(KindEntry::singular).filter(|kind| EXPLAINED.contains(&kind.as_str()));

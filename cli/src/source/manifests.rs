@@ -49,6 +49,8 @@ pub struct Manifests {
     pub remarks: Vec<Remark>,
     /// NodePools with an unreadable `spec.disruption`, which is ignored, and the reason.
     pub unreadable_disruption: BTreeMap<String, String>,
+    /// NodePools that are left out since another controller manages them, and what there is to say of each.
+    pub others: BTreeMap<String, String>,
 }
 
 /// Whether workloads get the pods that are not among the manifests.
@@ -285,6 +287,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         warnings,
         remarks: Vec::new(),
         unreadable_disruption,
+        others: BTreeMap::new(),
     })
 }
 

@@ -7,6 +7,7 @@ pub mod files;
 
 pub(crate) mod acceptance;
 pub(crate) mod left_aside;
+pub(crate) mod others;
 pub(crate) mod classes;
 pub(crate) mod served;
 mod daemons;
@@ -189,6 +190,7 @@ impl Reading<'_> {
         let Self { source, live, .. } = self;
         let from_catalog = source.offers.instance_types.is_some();
         let mut found = layers.assemble(self.when, self.expansion)?;
+        found.leave_others_aside();
         if let Some(objective) = source.objective {
             found.settings.objective = objective.objective();
         }
@@ -204,6 +206,7 @@ impl Reading<'_> {
         let untold: Vec<_> = invalid.into_iter().filter(|fault| !told(fault)).collect();
         found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));
         let mut remarks = ignored(&found);
+        remarks.extend(found.others.values().cloned().map(Remark::note));
         remarks.extend(gated(&found));
         remarks.extend(other_schedulers(&found));
         remarks.extend(unknown_priorities(&found));

@@ -376,6 +376,45 @@ fn messages_of_conditions_print_no_lines_of_their_own() {
     }
 }
 
+/// EKS Auto Mode has NodePools beside ours, perhaps with classes of the same names.
+#[test]
+fn node_pools_of_another_controller_are_left_out_with_a_note_by_every_command() {
+    let theirs =
+        pool("").replace("karpenter.k8s.aws, kind: EC2NodeClass", "eks.amazonaws.com, kind: NodeClass").replace("{name: p}", "{name: q}");
+    let note = "NodePool \"q\" is managed by another controller (its node class is eks.amazonaws.com/NodeClass \"c\")";
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {karpenter.sh/nodepool: q, karpenter.sh/capacity-type: on-demand, \
+                node.kubernetes.io/instance-type: c5.large, topology.kubernetes.io/zone: us-east-1a}}\n\
+                spec: {providerID: 'aws:///us-east-1a/i-1'}\nstatus: {allocatable: {cpu: 2, memory: 4Gi, pods: 29}}\n---\napiVersion: v1\nkind: Pod\n\
+                metadata: {name: there}\nspec: {nodeName: n, containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]}\n";
+    let with = |command: &[&str], manifests: &str| {
+        let ran = whittle(&[command, &["-f", "-", "--region", "us-east-1"]].concat(), manifests);
+        assert!(err(&ran).contains(&format!("note: {note}: it is not planned for")), "{command:?}: {}{}", out(&ran), err(&ran));
+        out(&ran)
+    };
+    let alone = with(&["plan"], &format!("{PODS}{theirs}"));
+    assert!(alone.starts_with("0 of 1 pods placed") && !alone.contains("nodepool q"), "{alone}");
+    let both = with(&["plan"], &format!("{PODS}{theirs}{}", pool("")));
+    assert!(both.starts_with("1 of 1 pods placed") && both.contains("new machine from nodepool p"), "{both}");
+    let consolidated = with(&["consolidate"], &format!("{PODS}{theirs}{}{node}", pool("")));
+    assert!(consolidated.contains("n  kept: it has no NodeClaim of ours"), "{consolidated}");
+    let compared = with(&["compare"], &format!("{PODS}{theirs}{}{node}", pool("")));
+    assert!(compared.starts_with("You pay "), "{compared}");
+    let none = whittle(&["compare", "-f", "-", "--region", "us-east-1"], &format!("{PODS}{theirs}{node}"));
+    assert!(err(&none).contains("there is no NodePool") && err(&none).contains(note), "{}", err(&none));
+    let named = with(&["explain", "nodepool/q"], &format!("{PODS}{theirs}"));
+    assert_eq!(named.trim_end(), format!("{note}: it is not planned for"));
+    let selecting = PODS.replace("spec: {", "spec: {nodeSelector: {karpenter.sh/nodepool: q}, ");
+    let explained = with(&["explain", "a"], &format!("{selecting}{theirs}{}", pool("")));
+    assert!(explained.contains(&format!("{note}: it is not planned for, and its node selector asks for it")), "{explained}");
+    let checked = whittle(&["check", "-f", "-"], &theirs);
+    assert!(
+        out(&checked).contains(&format!("note: {note}: it is not looked at")) && !out(&checked).contains("fine\n"),
+        "{}",
+        out(&checked)
+    );
+    assert_eq!(checked.status.code(), Some(0));
+}
+
 #[test]
 fn daemon_sets_without_room_on_nodes_that_run_are_told() {
     let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: full, labels: {team: a}}\nspec: {providerID: 'aws:///us-east-1a/i-1'}\n\

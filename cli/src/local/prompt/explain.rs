@@ -464,7 +464,7 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     text.extend(pod.filter(|pod| !pod.is_bound()).map(|_| past.remedies_of_pod()));
     let besides = pod
         .filter(|pod| !pod.is_bound() && pod.spec.scheduling_gates.is_empty())
-        .map(|pod| besides::lines(pod, &world.cluster.objects.snapshot(), &text));
+        .map(|pod| besides::lines(pod, &world.cluster.objects.snapshot(), &BTreeMap::new(), &text));
     text.extend(besides);
     let startup = pod.map(|pod| besides::startup_taints(pod, &objects.snapshot(), &text));
     text.extend(startup);
