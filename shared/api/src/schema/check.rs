@@ -215,7 +215,8 @@ fn integer(bits: u8, min: Option<i64>, max: Option<i64>, value: &Value, path: &F
     };
     let mut fault = |message: String| errors.push(FieldError::new(path.clone(), message));
     if bits == 32 && i32::try_from(number).is_err() {
-        fault(format!("{number} is beyond 32 bits"));
+        let limit = if number < 0 { format!("at least {}", i32::MIN) } else { format!("at most {}", i32::MAX) };
+        fault(format!("{number} is beyond 32 bits: {limit}"));
     } else if let Some(min) = min.filter(|min| number < *min) {
         fault(format!("{number} is too small: at least {min}"));
     } else if let Some(max) = max.filter(|max| *max < number) {
