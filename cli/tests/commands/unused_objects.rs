@@ -382,10 +382,10 @@ fn node_pools_of_another_controller_are_left_out_with_a_note_by_every_command() 
     let theirs =
         pool("").replace("karpenter.k8s.aws, kind: EC2NodeClass", "eks.amazonaws.com, kind: NodeClass").replace("{name: p}", "{name: q}");
     let note = "NodePool \"q\" is managed by another controller (its node class is eks.amazonaws.com/NodeClass \"c\")";
-    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {karpenter.sh/nodepool: q, karpenter.sh/capacity-type: on-demand, \
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: old, labels: {karpenter.sh/nodepool: q, karpenter.sh/capacity-type: on-demand, \
                 node.kubernetes.io/instance-type: c5.large, topology.kubernetes.io/zone: us-east-1a}}\n\
                 spec: {providerID: 'aws:///us-east-1a/i-1'}\nstatus: {allocatable: {cpu: 2, memory: 4Gi, pods: 29}}\n---\napiVersion: v1\nkind: Pod\n\
-                metadata: {name: there}\nspec: {nodeName: n, containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]}\n";
+                metadata: {name: there}\nspec: {nodeName: old, containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]}\n";
     let with = |command: &[&str], manifests: &str| {
         let ran = whittle(&[command, &["-f", "-", "--region", "us-east-1"]].concat(), manifests);
         assert!(err(&ran).contains(&format!("note: {note}: it is not planned for")), "{command:?}: {}{}", out(&ran), err(&ran));
@@ -396,7 +396,7 @@ fn node_pools_of_another_controller_are_left_out_with_a_note_by_every_command() 
     let both = with(&["plan"], &format!("{PODS}{theirs}{}", pool("")));
     assert!(both.starts_with("1 of 1 pods placed") && both.contains("new machine from nodepool p"), "{both}");
     let consolidated = with(&["consolidate"], &format!("{PODS}{theirs}{}{node}", pool("")));
-    assert!(consolidated.contains("n  kept: it has no NodeClaim of ours"), "{consolidated}");
+    assert!(consolidated.contains("old  kept: it has no NodeClaim of ours"), "{consolidated}");
     let compared = with(&["compare"], &format!("{PODS}{theirs}{}{node}", pool("")));
     assert!(compared.starts_with("You pay "), "{compared}");
     let none = whittle(&["compare", "-f", "-", "--region", "us-east-1"], &format!("{PODS}{theirs}{node}"));
