@@ -112,8 +112,7 @@ fn the_ledger_has_the_actual_prices_of_replacements() {
 fn a_lost_replacement_rolls_the_command_back() {
     let young = claim("new");
     let command = running(vec![young.clone()]);
-    let deletion =
-        Deletion { reason: DeletionReason::LaunchTimeout, at: at(2), deadline: None, message: "no machine was launched".to_owned() };
+    let deletion = Deletion::without_deadline(DeletionReason::LaunchTimeout, at(2), "no machine was launched");
     let ending = after(&young, &[Event::DeletionRequested(deletion)]);
     assert!(
         matches!(readiness(&snapshot_of(vec![ending], at(5)), &command), Readiness::Lost(why) if why.contains("no machine was launched"))
@@ -269,7 +268,7 @@ fn a_replacement_is_nominated_while_its_command_runs_and_the_old_nodes_are_being
     let joined = after(&young, &joined());
     let ready = after(&joined, &[Event::NodeReady]);
     let old = after(&claim("old"), &[begun("o"), Event::FleetAnswered(machine("i-0"))]);
-    let deletion = Deletion { reason: DeletionReason::Drifted, at: at(4), deadline: None, message: "part of command c1".to_owned() };
+    let deletion = Deletion::without_deadline(DeletionReason::Drifted, at(4), "part of command c1");
     let ending = after(&old, &[Event::DeletionRequested(deletion.clone())]);
     let command = || Running { method: Method::Drift, ..running(vec![young.clone()]) };
     let awaited = |claims: &[&Claim], earlier: &[Running], now: &[Running]| {
@@ -351,7 +350,7 @@ fn a_deleted_claim_may_still_get_its_machine() {
     let mut begun = claim("fixed-1");
     begun.spec.node_pool = "fixed".to_owned();
     let begun = after(&begun, &[Event::LaunchBegun { client_token: "t".to_owned() }]);
-    let deletion = Deletion { reason: DeletionReason::ScaledDown, at: at(2), deadline: None, message: String::new() };
+    let deletion = Deletion::without_deadline(DeletionReason::ScaledDown, at(2), "");
     let ending = after(&begun, &[Event::DeletionRequested(deletion)]);
     let surplus = SurplusClaim { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
     let state = Disruptions { surplus: vec![surplus], ..Disruptions::default() };

@@ -104,12 +104,7 @@ impl<P: Rights> Executor<'_, P> {
         let machine = machine_to_terminate(instance);
         let node = self.objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
         claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
-        claim.deletion = Some(Deletion {
-            reason: DeletionReason::RolledBack,
-            at: now,
-            deadline: None,
-            message: "the instance belonged to no claim".to_owned(),
-        });
+        claim.deletion = Some(Deletion::without_deadline(DeletionReason::RolledBack, now, "the instance belonged to no claim"));
         let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, CLAIM_LEASE).await?;
         let created = self.ports.store().create(&lease, &claim).await;
         release_lease(self.ports.store(), &lease).await;

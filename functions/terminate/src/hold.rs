@@ -77,7 +77,7 @@ mod tests {
     use whittle_testkit::at;
 
     fn warned(deadline: i64) -> Deletion {
-        Deletion { reason: DeletionReason::SpotInterruption, at: at(0), deadline: Some(at(deadline)), message: String::new() }
+        Deletion { deadline: Some(at(deadline)), ..Deletion::without_deadline(DeletionReason::SpotInterruption, at(0), "") }
     }
 
     #[track_caller]

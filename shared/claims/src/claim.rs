@@ -188,6 +188,14 @@ pub struct Deletion {
     pub message: String,
 }
 
+impl Deletion {
+    /// A deletion whose drain may take any time.
+    #[must_use]
+    pub fn without_deadline(reason: DeletionReason, at: Timestamp, message: impl Into<String>) -> Self {
+        Self { reason, at, deadline: None, message: message.into() }
+    }
+}
+
 /// A claim: spec, phase, conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {

@@ -75,7 +75,7 @@ pub fn joined(node: &str) -> Event {
 /// The deletion of a claim, requested at `asked_at` without a deadline.
 #[must_use]
 pub fn deletion(reason: DeletionReason, asked_at: Timestamp) -> Deletion {
-    Deletion { reason, at: asked_at, deadline: None, message: String::new() }
+    Deletion::without_deadline(reason, asked_at, "")
 }
 
 /// The event that the launch failed because EC2 lacks capacity.

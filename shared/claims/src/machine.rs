@@ -206,7 +206,7 @@ fn launch_failed(claim: &mut Claim, reason: DeletionReason, message: &str, now: 
     let text = truncate(message);
     claim.note(LAUNCHED, ConditionStatus::Unknown, reason.condition_reason(), &text, now);
     claim.phase = Phase::Failed { reason: reason.condition_reason().to_owned(), message: text.clone(), since: now };
-    claim.deletion.get_or_insert(Deletion { reason, at: now, deadline: None, message: text });
+    claim.deletion.get_or_insert(Deletion::without_deadline(reason, now, text));
 }
 
 fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {
@@ -226,12 +226,8 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
             clear_termination(claim);
             claim.phase = Phase::Draining { machine: machine.clone(), node_name: None, since: now };
             claim.hold(LAUNCHED, now);
-            claim.deletion.get_or_insert(Deletion {
-                reason: DeletionReason::RolledBack,
-                at: now,
-                deadline: None,
-                message: "the instance was launched after the claim had ended".to_owned(),
-            });
+            let message = "the instance was launched after the claim had ended";
+            claim.deletion.get_or_insert(Deletion::without_deadline(DeletionReason::RolledBack, now, message));
         }
         phase => {
             if phase.machine().is_some_and(|known| known.instance_id != machine.instance_id) {

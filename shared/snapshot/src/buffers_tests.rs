@@ -54,7 +54,7 @@ fn buffer_pods_with_an_unlaunched_claim_are_not_planned_again_and_keep_its_capac
 
 #[test]
 fn a_claim_being_deleted_has_no_buffer_pods() {
-    let deletion = Deletion { reason: DeletionReason::Empty, at: now(), deadline: None, message: String::new() };
+    let deletion = Deletion::without_deadline(DeletionReason::Empty, now(), "");
     let deleted = step(&claim(&[1]), &Event::DeletionRequested(deletion), now()).unwrap();
     let snapshot = snapshot_of(ClusterObjects::default(), &[deleted]).with_buffers(vec![buffer(1)]);
     assert_eq!(uids(snapshot.input().virtual_pods), ["u-1"]);

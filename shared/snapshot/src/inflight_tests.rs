@@ -105,11 +105,7 @@ fn a_pod_that_was_bound_elsewhere_leaves_its_place_to_another() {
 #[test]
 fn a_pod_on_a_node_that_goes_keeps_its_place() {
     let (old, _) = replaced(&[]);
-    let old = step(
-        &old,
-        &Event::DeletionRequested(Deletion { reason: DeletionReason::Requested, at: now(), deadline: None, message: String::new() }),
-        now(),
-    );
+    let old = step(&old, &Event::DeletionRequested(Deletion::without_deadline(DeletionReason::Requested, now(), "")), now());
     let mut leaving = pod("a");
     leaving.spec.node_name = "node-old".into();
     let objects = ClusterObjects { pods: vec![leaving, pod("b")].into(), ..ClusterObjects::default() };
@@ -123,7 +119,7 @@ fn a_failed_or_deleted_claim_has_no_capacity() {
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
     check(&step(&planned(), &failed, now()).unwrap(), &[pod("a")], &["a"], None);
     let begun = step(&planned(), &Event::LaunchBegun { client_token: "t".into() }, now()).unwrap();
-    let deletion = Deletion { reason: DeletionReason::Requested, at: now(), deadline: None, message: String::new() };
+    let deletion = Deletion::without_deadline(DeletionReason::Requested, now(), "");
     let ending = step(&begun, &Event::DeletionRequested(deletion), now()).unwrap();
     check(&ending, &[pod("a")], &["a"], None);
 }
@@ -157,7 +153,7 @@ fn check_being_replaced(events: &[Event], expected: &[&str]) {
 fn a_machine_counts_as_being_replaced_until_its_replacement_is_ready_or_lost() {
     let launched = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(large("i-2"))];
     let ready = [&launched[..], &[Event::NodeJoined { node_name: "node-new".into() }, Event::NodeReady]].concat();
-    let lost = Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() };
+    let lost = Deletion::without_deadline(DeletionReason::LaunchTimeout, now(), "");
     check_being_replaced(&[], &["old"]);
     check_being_replaced(&launched, &["old"]);
     check_being_replaced(&ready, &[]);
@@ -172,8 +168,7 @@ fn a_machine_is_promised_to_its_pods_from_launch_to_initialization() {
         Event::NodeJoined { node_name: "node".into() },
         Event::NodeReady,
     ];
-    let ends =
-        Event::DeletionRequested(Deletion { reason: DeletionReason::LaunchTimeout, at: now(), deadline: None, message: String::new() });
+    let ends = Event::DeletionRequested(Deletion::without_deadline(DeletionReason::LaunchTimeout, now(), ""));
     let after = |events: &[&Event]| events.iter().fold(planned(), |claim, event| step(&claim, event, now()).unwrap());
     let stored = |value: Claim| Stored { value, revision: Revision(1) };
     let promised = |events: &[&Event]| promises(&[stored(after(events))]).into_values().collect::<Vec<String>>();

@@ -141,7 +141,7 @@ impl Stage {
     /// Marks all claims as deleted.
     pub(crate) fn delete_claims(&self) {
         let now = self.ports.now();
-        let deletion = Deletion { reason: DeletionReason::Requested, at: now, deadline: None, message: String::new() };
+        let deletion = Deletion::without_deadline(DeletionReason::Requested, now, "");
         run(async {
             for claim in self.ports.list(&self.cluster).await.expect("the simulated table answers") {
                 advance(&self.ports, &claim, &Event::DeletionRequested(deletion.clone()), now).await.expect("a claim that can be deleted");

@@ -63,7 +63,7 @@ fn where_no_pod_waits_one_question_is_enough() {
 }
 
 fn deleted() -> Deletion {
-    Deletion { reason: DeletionReason::Underutilized, at: at(-500), deadline: None, message: String::new() }
+    Deletion::without_deadline(DeletionReason::Underutilized, at(-500), "")
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn a_node_that_recovers_between_two_sweeps_is_kept() {
 fn an_unhealthy_node_that_is_draining_is_expedited() {
     let draining = |deadline| {
         change(pool(5, 1), |s| {
-            let deletion = Deletion { reason: DeletionReason::Drifted, at: at(10), deadline, message: String::new() };
+            let deletion = Deletion { deadline, ..Deletion::without_deadline(DeletionReason::Drifted, at(10), "") };
             s.claims[0] = step(&s.claims[0], &Event::DeletionRequested(deletion), at(10)).unwrap();
         })
     };

@@ -30,7 +30,7 @@ pub(super) fn serving() -> Claim {
 
 /// The serving claim, deleted at second 0.
 pub(super) fn ending(deadline: Option<Timestamp>) -> Claim {
-    let deletion = Deletion { reason: DeletionReason::Underutilized, at: at(0), deadline, message: String::new() };
+    let deletion = Deletion { deadline, ..deletion(DeletionReason::Underutilized, at(0)) };
     step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap()
 }
 

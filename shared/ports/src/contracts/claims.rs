@@ -190,7 +190,7 @@ async fn an_instance_may_be_assigned_to_a_draining_claim(store: &impl ClaimStore
 
 /// A claim for a machine that was found running.
 fn found(cluster: &ClusterName, name: &str, id: &InstanceId, now: Timestamp) -> Claim {
-    let deletion = Deletion { reason: DeletionReason::RolledBack, at: now, deadline: None, message: String::new() };
+    let deletion = Deletion::without_deadline(DeletionReason::RolledBack, now, "");
     let phase = Phase::Draining { machine: machine_launched_at(id, now), node_name: None, since: now };
     Claim { phase, deletion: Some(deletion), ..planned_claim(cluster, name, now) }
 }
