@@ -157,6 +157,7 @@ fn claims_of_every_release_remain_readable() {
     let draining = &claims[5];
     assert_eq!(draining.machine().map(|machine| machine.instance_id.as_str()), Some("i-0123456789abcdef0"));
     assert_eq!(draining.deletion.as_ref().map(|deletion| deletion.reason), Some(DeletionReason::SpotInterruption));
+    assert!(draining.deletion.as_ref().is_some_and(|deletion| deletion.is_due_by_notice()), "without a field that says so");
     let (version, written) = encode_claim(draining);
     assert_eq!(version, 1, "a new version needs its own golden file");
     assert_eq!(serde_json::from_str::<Claim>(&written).expect("what is written can be read"), *draining);

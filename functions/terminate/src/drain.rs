@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Pod, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Claim, DeletionReason, PodKey, SPOT_NOTICE};
+use whittle_claims::{Claim, PodKey};
 use whittle_model::pods::{Protection, do_not_disrupt, tolerates};
 use whittle_ports::Safeguard;
 use whittle_units::{SignedDuration, Timestamp};
@@ -25,9 +25,7 @@ impl Deadline {
     /// The deadline of a claim that is being deleted.
     pub(crate) fn of(claim: &Claim) -> Option<Self> {
         let deletion = claim.deletion.as_ref()?;
-        let at = deletion.deadline?;
-        let noticed = deletion.at.checked_add(SPOT_NOTICE).ok();
-        Some(Self { at, is_notice: deletion.reason == DeletionReason::SpotInterruption && noticed == Some(at) })
+        Some(Self { at: deletion.deadline?, is_notice: deletion.is_due_by_notice() })
     }
 }
 

@@ -1,3 +1,4 @@
+mod noticed;
 mod over_sim;
 mod refused;
 mod shifted;

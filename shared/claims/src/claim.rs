@@ -184,6 +184,10 @@ pub struct Deletion {
     /// After this moment draining is forced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// The deadline is EC2's, which takes the machine then, and not the user's. Records of earlier releases do not say so: ask
+    /// [`Self::is_due_by_notice`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deadline_is_notice: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -192,7 +196,7 @@ impl Deletion {
     /// A deletion whose drain may take any time.
     #[must_use]
     pub fn without_deadline(reason: DeletionReason, at: Timestamp, message: impl Into<String>) -> Self {
-        Self { reason, at, deadline: None, message: message.into() }
+        Self { reason, at, deadline: None, deadline_is_notice: false, message: message.into() }
     }
 }
 

@@ -49,7 +49,7 @@ pub use pool_health::{LaunchOutcome, PoolHealth, update_health};
 pub use record::{FenceFacts, NodeClassRecord, Record, Sighting};
 pub use shard::{SHARDS, shard_of};
 pub use stock_out::{OfferingKey, StockOut};
-pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT, SPOT_NOTICE};
+pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT};
 pub use uninstall::{LeftNodes, Uninstall, UninstallRequest};
 pub use verdict::{NodeVerdict, VerdictPage};
 pub use zone_shift::{ShiftChange, ShiftState, ShiftedZones, ZoneShift, ZoneShifts, ZoneTraffic};

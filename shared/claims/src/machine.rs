@@ -287,17 +287,18 @@ fn reservation_left(claim: &mut Claim) {
     machine.labels.retain(|key, _| !labels::OF_RESERVATIONS.contains(&key.as_str()));
 }
 
-/// The first reason is kept; of two deadlines the earlier applies.
+/// The first reason is kept; of two deadlines the earlier applies. Whether it is a notice's belongs to the deadline, not to the reason: a
+/// notice may come during a drain for another one.
 fn request_deletion(claim: &mut Claim, requested: &Deletion, now: Timestamp) {
     if !claim.is_live() {
         return;
     }
     match &mut claim.deletion {
         Some(known) => {
-            known.deadline = match (known.deadline, requested.deadline) {
-                (Some(known), Some(asked)) => Some(known.min(asked)),
-                (known, asked) => known.or(asked),
-            };
+            let is_earlier = requested.deadline.is_some_and(|asked| known.deadline.is_none_or(|due| asked < due));
+            if is_earlier {
+                (known.deadline, known.deadline_is_notice) = (requested.deadline, requested.deadline_is_notice);
+            }
         }
         None => claim.deletion = Some(requested.clone()),
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use whittle_api::conditions;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::{ConditionStatus, GoDuration, NillableDuration, ObjectMeta, OwnerReference, labels};
-use whittle_units::{InstanceId, SignedDuration};
+use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
 fn claim() -> Claim {
     planned("default-a1", default_spec())
@@ -27,7 +27,7 @@ fn joined() -> Event {
     fixtures::joined("n")
 }
 fn deletion(reason: DeletionReason) -> Deletion {
-    Deletion { reason, at: at(50), deadline: None, message: String::new() }
+    fixtures::deletion(reason, at(50))
 }
 fn deleted() -> Event {
     Event::DeletionRequested(deletion(DeletionReason::Requested))
@@ -149,11 +149,59 @@ fn a_node_that_joins_a_deleted_claim_is_drained() {
 
 #[test]
 fn the_first_deletion_reason_and_the_earlier_deadline_are_kept() {
-    let spot = Deletion { reason: DeletionReason::SpotInterruption, at: at(60), deadline: Some(at(180)), message: String::new() };
+    let spot = Deletion { deadline: Some(at(180)), ..fixtures::deletion(DeletionReason::SpotInterruption, at(60)) };
     let late = Deletion { deadline: Some(at(900)), ..spot.clone() };
     let claim = run(&[begun(), launched(), deleted(), Event::DeletionRequested(spot), Event::DeletionRequested(late)]).unwrap();
     let deletion = claim.deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::Requested, Some(at(180))));
+}
+
+/// The second at which a claim is due after a user's request and a notice, in either order, and whether that is the notice's.
+#[track_caller]
+fn check_due(requested: Option<i64>, noticed: Option<i64>, expected: (i64, bool)) {
+    let request = |reason, due: Option<i64>, deadline_is_notice| {
+        Event::DeletionRequested(Deletion { deadline: due.map(at), deadline_is_notice, ..deletion(reason) })
+    };
+    let of_user = request(DeletionReason::Requested, requested, false);
+    let of_notice = request(DeletionReason::SpotInterruption, noticed, noticed.is_some());
+    for both in [[&of_user, &of_notice], [&of_notice, &of_user]] {
+        let events = [&begun(), &launched(), both[0], both[1]].map(Clone::clone);
+        let deletion = run(&events).unwrap().deletion.unwrap();
+        assert_eq!((deletion.deadline, deletion.is_due_by_notice()), (Some(at(expected.0)), expected.1), "{both:?}");
+    }
+}
+
+#[test]
+fn a_deadline_is_that_of_a_notice_while_no_earlier_one_is_known() {
+    check_due(None, Some(180), (180, true));
+    check_due(Some(900), Some(180), (180, true));
+    check_due(Some(181), Some(180), (180, true));
+    check_due(Some(179), Some(180), (179, false));
+    check_due(Some(50), Some(180), (50, false));
+    check_due(Some(900), None, (900, false));
+}
+
+#[test]
+fn a_deletion_is_read_by_earlier_releases_and_theirs_by_this_one() {
+    /// What earlier releases store of a deletion.
+    #[derive(Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+    struct Earlier {
+        reason: DeletionReason,
+        at: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Timestamp>,
+    }
+    let of_spot = |due: i64| Earlier { reason: DeletionReason::SpotInterruption, at: at(10), deadline: Some(at(due)) };
+    let notice = serde_json::to_value(claim().deletion_for(DeletionReason::SpotInterruption, "", at(10))).unwrap();
+    assert_eq!(notice["deadline_is_notice"], true);
+    assert_eq!(serde_json::from_value::<Earlier>(notice).unwrap(), of_spot(130));
+    let requested = serde_json::to_value(deletion(DeletionReason::Requested)).unwrap();
+    assert_eq!(requested.get("deadline_is_notice"), None, "most records have what they had");
+    let read = |earlier: Earlier| serde_json::from_value::<Deletion>(serde_json::to_value(earlier).unwrap()).unwrap().is_due_by_notice();
+    assert!(read(of_spot(130)));
+    assert!(!read(of_spot(100)), "the user's grace period is shorter");
+    assert!(!read(Earlier { deadline: None, ..of_spot(130) }));
+    assert!(!read(Earlier { reason: DeletionReason::Requested, ..of_spot(130) }));
 }
 
 #[test]
@@ -270,22 +318,25 @@ fn a_claim_that_stays_too_long_in_a_phase_is_stuck() {
     check_stuck(&[begun(), launched(), joined(), Event::NodeReady], None, None);
 }
 
+/// The deadline of a deletion at second 10, which is a notice's if `by_notice`.
 #[track_caller]
-fn check_deadline(grace: Option<i64>, reason: DeletionReason, expected: Option<i64>) {
+fn check_deadline(grace: Option<i64>, reason: DeletionReason, expected: Option<i64>, by_notice: bool) {
     let mut claim = claim();
     claim.spec.termination_grace_period = grace.map(GoDuration::from_secs);
-    assert_eq!(claim.deletion_for(reason, "", at(10)).deadline, expected.map(at), "{reason:?}");
+    let deletion = claim.deletion_for(reason, "", at(10));
+    assert_eq!((deletion.deadline, deletion.deadline_is_notice), (expected.map(at), by_notice), "{reason:?}");
 }
 
 #[test]
 fn the_deadline_is_that_of_the_grace_period_or_the_spot_interruption() {
-    check_deadline(None, DeletionReason::Requested, None);
-    check_deadline(Some(300), DeletionReason::Drifted, Some(310));
-    check_deadline(None, DeletionReason::SpotInterruption, Some(130));
-    check_deadline(Some(60), DeletionReason::SpotInterruption, Some(70));
-    check_deadline(Some(300), DeletionReason::SpotInterruption, Some(130));
-    check_deadline(Some(300), DeletionReason::Unhealthy, Some(10));
-    check_deadline(Some(0), DeletionReason::Requested, Some(10));
+    check_deadline(None, DeletionReason::Requested, None, false);
+    check_deadline(Some(300), DeletionReason::Drifted, Some(310), false);
+    check_deadline(Some(120), DeletionReason::Drifted, Some(130), false);
+    check_deadline(None, DeletionReason::SpotInterruption, Some(130), true);
+    check_deadline(Some(60), DeletionReason::SpotInterruption, Some(70), false);
+    check_deadline(Some(300), DeletionReason::SpotInterruption, Some(130), true);
+    check_deadline(Some(300), DeletionReason::Unhealthy, Some(10), false);
+    check_deadline(Some(0), DeletionReason::Requested, Some(10), false);
 }
 
 #[test]

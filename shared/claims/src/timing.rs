@@ -16,7 +16,7 @@ const DRAIN_STUCK_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// How long EC2 takes at most to terminate an instance; bare metal takes a quarter of an hour.
 const TERMINATION_STUCK_AFTER: SignedDuration = SignedDuration::from_mins(30);
 /// The time between a spot interruption warning and the loss of the instance.
-pub const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
+const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// How long an ended claim is kept: late responses of EC2 and `whittle explain` still find it.
 const RETENTION_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
@@ -105,6 +105,19 @@ impl Claim {
             _ => None,
         };
         let deadline = own.into_iter().chain(forced).min();
-        Deletion { reason, at: now, deadline, message: message.into() }
+        let deadline_is_notice = reason == DeletionReason::SpotInterruption && deadline.is_some() && deadline == forced;
+        Deletion { reason, at: now, deadline, deadline_is_notice, message: message.into() }
+    }
+}
+
+impl Deletion {
+    /// Whether its deadline is that of a notice of EC2. Earlier releases did not store that, and their notices are known by their reason.
+    #[must_use]
+    pub fn is_due_by_notice(&self) -> bool {
+        let of_earlier_release = || {
+            let noticed = self.at.checked_add(SPOT_NOTICE).ok();
+            self.reason == DeletionReason::SpotInterruption && noticed.is_some() && noticed == self.deadline
+        };
+        self.deadline_is_notice || of_earlier_release()
     }
 }

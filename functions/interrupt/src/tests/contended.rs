@@ -131,7 +131,8 @@ fn the_deadline_of_a_notice_survives_a_drain_in_progress() {
     for busy in 0..=4 {
         let (outcome, claim, _) = notice(&draining, busy, stamped);
         assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} concurrent writes");
-        assert_eq!(claim.deletion.unwrap().deadline, Some(at(120)));
+        let deletion = claim.deletion.unwrap();
+        assert_eq!((deletion.reason, deletion.deadline, deletion.deadline_is_notice), (DeletionReason::Underutilized, Some(at(120)), true));
     }
 }
 

@@ -4,7 +4,7 @@ use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
-use whittle_claims::{Claim, DeletionReason, step};
+use whittle_claims::{Claim, DeletionReason, Event, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Clock, Settings};
 use whittle_sim::{SimPorts, Simulation};
@@ -51,18 +51,36 @@ fn an_unhealthy_and_lost_node_is_deleted_once_at_the_second_sweep() {
     assert_eq!((deletion.reason, report.counted("ended")), (DeletionReason::InstanceGone, 1));
 }
 
-#[test]
-fn a_deadline_that_is_brought_forward_during_the_drain_is_stored_once() {
+/// Second 100 of a drain whose NodeClaim states this deadline.
+fn stating(draining: &Claim, deadline: i64) -> TestWorld {
     let mut simulation = still();
     with_pool(&simulation, super::node(true));
     start_machine(&simulation);
-    let draining = step(&super::registered(), &super::deletion_requested(), at(20)).unwrap();
-    simulation.store(&draining);
-    let mut object = super::shown(&draining);
+    simulation.store(draining);
+    let mut object = super::shown(draining);
     super::held(&mut object.metadata);
-    object.metadata.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), at(500).to_string());
+    object.metadata.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), at(deadline).to_string());
     simulation.create(object);
     simulation.run_until(at(100));
+    simulation
+}
+
+#[test]
+fn a_deadline_that_a_user_brings_forward_is_no_notice_any_more() {
+    let notice = super::registered().deletion_for(DeletionReason::SpotInterruption, "", at(40));
+    let draining = step(&super::registered(), &Event::DeletionRequested(notice), at(40)).unwrap();
+    for (stated, due, by_notice) in [(150, 150, false), (160, 160, true), (170, 160, true)] {
+        let simulation = stating(&draining, stated);
+        sweep(&simulation, &Settings::default());
+        let deletion = kept(&simulation).deletion.unwrap();
+        assert_eq!((deletion.deadline, deletion.is_due_by_notice()), (Some(at(due)), by_notice), "{stated}");
+    }
+}
+
+#[test]
+fn a_deadline_that_is_brought_forward_during_the_drain_is_stored_once() {
+    let draining = step(&super::registered(), &super::deletion_requested(), at(20)).unwrap();
+    let simulation = stating(&draining, 500);
     for ended in [1, 0] {
         assert_eq!(sweep(&simulation, &Settings::default()).counted("ended"), ended);
         let deletion = kept(&simulation).deletion.unwrap();
