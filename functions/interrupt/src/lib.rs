@@ -106,7 +106,7 @@ impl<P: Rights> Run<'_, P> {
     /// Applies a notice to a claim as it was read. `Conflict` if it was written meanwhile: then nothing was done.
     async fn apply(&self, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
-        if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, self.kind, now)) {
+        if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, self.kind, self.noticed_at(now))) {
             report.count("repeats");
             // The run that stored it may have died before it sent the doorbells.
             if self.kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !self.settings.shadow {
@@ -158,10 +158,13 @@ impl<P: Rights> Run<'_, P> {
 
     /// Requests the deletion of the claim. It is stored before anything else happens.
     async fn delete_claim(&self, claim: &Stored<Claim>, message: &str, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
-        // The notice counts from when AWS sent it, not from when it was received; a clock that runs ahead changes nothing.
-        let noticed_at = self.sent_at.map_or(now, |sent| sent.min(now));
-        let deletion = claim.value.deletion_for(reason(self.kind), message, noticed_at);
+        let deletion = claim.value.deletion_for(reason(self.kind), message, self.noticed_at(now));
         advance(self.ports.store(), claim, &Event::DeletionRequested(deletion), now).await
+    }
+
+    /// The notice counts from when AWS sent it, not from when it was received; a clock that runs ahead changes nothing.
+    fn noticed_at(&self, now: Timestamp) -> Timestamp {
+        self.sent_at.map_or(now, |sent| sent.min(now))
     }
 
     /// Pods are rescheduled while their old machine still runs.
@@ -228,8 +231,8 @@ const fn reason(kind: InterruptionKind) -> DeletionReason {
 }
 
 /// Whether a notice leaves a claim that is already being deleted less time.
-fn tightens(claim: &Claim, kind: InterruptionKind, now: Timestamp) -> bool {
-    let deadline = claim.deletion_for(reason(kind), "", now).deadline;
+fn tightens(claim: &Claim, kind: InterruptionKind, noticed_at: Timestamp) -> bool {
+    let deadline = claim.deletion_for(reason(kind), "", noticed_at).deadline;
     let known = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
     match (known, deadline) {
         (_, None) => false,

@@ -2,9 +2,9 @@
 
 use futures::executor::block_on;
 use std::sync::atomic::{AtomicU32, Ordering};
-use whittle_claims::{Claim, ClaimKey, DecisionRecord, DeletionReason, Event, Lease, Machine, Revision, StockOut, Stored, step};
+use whittle_claims::{Claim, ClaimKey, DecisionRecord, Deletion, DeletionReason, Event, Lease, Machine, Revision, StockOut, Stored, step};
 use whittle_ports::{
-    Adapters, Answer, ClaimStore, Clock, DecisionLog, Disposition, HandleError, Listing, Once, RegionStore, Report, Settings, StoreError,
+    Adapters, Answer, ClaimStore, DecisionLog, Disposition, HandleError, Listing, Once, RegionStore, Report, Settings, StoreError,
 };
 use whittle_sim::region::notices::Subject;
 use whittle_sim::{Function, SimPorts};
@@ -97,12 +97,22 @@ fn drained(claim: &Claim) -> Claim {
 
 /// Handles a spot notice of a claim that is written `busy` times meanwhile: the outcome, the claim, and the doorbells.
 fn notice(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> (Result<Report, HandleError>, Claim, Vec<Function>) {
+    notice_sent_at(0, claim, busy, theirs)
+}
+
+/// The same at second 0 of a notice that was sent at another.
+fn notice_sent_at(
+    seconds: i64,
+    claim: &Claim,
+    busy: u32,
+    theirs: fn(&Claim) -> Claim,
+) -> (Result<Report, HandleError>, Claim, Vec<Function>) {
     let simulation = TestWorld::still(at(0));
     simulation.store(claim);
     let ports = simulation.ports();
     let store = Busy::new(ports.clone(), busy, theirs);
     let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
-    let body = SUBJECT.spot_interruption(ports.now());
+    let body = SUBJECT.spot_interruption(at(seconds));
     let outcome = block_on(crate::handle(adapters, &Settings::default(), &Once::default(), &body));
     (outcome, simulation.claim(&key()), simulation.doorbells())
 }
@@ -133,6 +143,23 @@ fn the_deadline_of_a_notice_survives_a_drain_in_progress() {
         assert_eq!(outcome.unwrap().counted("ended"), 1, "{busy} concurrent writes");
         let deletion = claim.deletion.unwrap();
         assert_eq!((deletion.reason, deletion.deadline, deletion.deadline_is_notice), (DeletionReason::Underutilized, Some(at(120)), true));
+    }
+}
+
+/// Its message was redelivered, or waited: EC2 takes the machine two minutes after it was sent.
+#[test]
+fn a_late_notice_leaves_a_drain_the_time_since_it_was_sent() {
+    let due_at = |seconds: i64| {
+        let known = Deletion { deadline: Some(at(seconds)), ..deletion(DeletionReason::Drifted, at(-600)) };
+        after(&serving(), &[Event::DeletionRequested(known)], at(-600))
+    };
+    let (outcome, claim, _) = notice_sent_at(-60, &due_at(90), 0, stamped);
+    assert_eq!(outcome.unwrap().counted("ended"), 1);
+    let deletion = claim.deletion.clone().unwrap();
+    assert_eq!((deletion.deadline, deletion.deadline_is_notice), (Some(at(60)), true));
+    for known in [claim, due_at(60), due_at(50)] {
+        let (outcome, next, _) = notice_sent_at(-60, &known, 0, stamped);
+        assert_eq!((outcome.unwrap().counted("repeats"), next.deletion), (1, known.deletion), "it leaves no less");
     }
 }
 
