@@ -33,6 +33,8 @@ const BEYOND: &[&str] = &[
 const SEES_RESERVATIONS: &str = "ec2:DescribeCapacityReservations";
 /// Deliveries before the dead-letter queue: one failure may be throttling; a message that failed this often will fail again.
 const RECEIVES: std::ops::RangeInclusive<u64> = 2..=10;
+/// The dead-letter queues whose alarm every deployment has, whatever `Alarms` says: no tick repeats what their messages say.
+const ALWAYS_WATCHED: &[&str] = &["InterruptionDeadLetters"];
 /// AWS's recommendation for event source queues: a slow run must not be duplicated.
 const VISIBILITY_PER_TIMEOUT: u64 = 6;
 /// The maximum for a FIFO queue.
@@ -209,15 +211,23 @@ pub(super) fn without_reservations(template: &Value) -> Vec<String> {
     broken
 }
 
-/// Every queue has a dead-letter queue with an alarm.
+/// Every queue has a dead-letter queue with an alarm, which a parameter may leave out where ticks do the work again.
 fn queues(template: &Value, broken: &mut Vec<String>) {
     let queues = of_type(template, "AWS::SQS::Queue");
-    let watched: BTreeSet<&str> = of_type(template, "AWS::CloudWatch::Alarm")
+    let depths = of_type(template, "AWS::CloudWatch::Alarm")
         .into_iter()
-        .filter(|(_, alarm)| alarm["Properties"]["MetricName"] == "ApproximateNumberOfMessagesVisible")
-        .flat_map(|(_, alarm)| alarm["Properties"]["Dimensions"].as_array().into_iter().flatten())
-        .filter_map(|dimension| target(&dimension["Value"]))
-        .collect();
+        .filter(|(_, alarm)| alarm["Properties"]["MetricName"] == "ApproximateNumberOfMessagesVisible");
+    let mut watched: BTreeSet<&str> = BTreeSet::new();
+    let mut always_watched: BTreeSet<&str> = BTreeSet::new();
+    for (_, alarm) in depths {
+        let dimensions = alarm["Properties"]["Dimensions"].as_array().into_iter().flatten();
+        for name in dimensions.filter_map(|dimension| target(&dimension["Value"])) {
+            watched.insert(name);
+            if alarm["Condition"].is_null() {
+                always_watched.insert(name);
+            }
+        }
+    }
     let dead: BTreeSet<&str> =
         queues.iter().filter_map(|(_, queue)| target(&queue["Properties"]["RedrivePolicy"]["deadLetterTargetArn"])).collect();
     for (name, queue) in queues {
@@ -231,6 +241,8 @@ fn queues(template: &Value, broken: &mut Vec<String>) {
         }
         if dead.contains(name) && !watched.contains(name) {
             broken.push(format!("no alarm reports messages in {name}"));
+        } else if ALWAYS_WATCHED.contains(&name) && !always_watched.contains(name) {
+            broken.push(format!("the alarm that reports messages in {name} has a condition; nothing else tells that they were lost"));
         }
     }
 }

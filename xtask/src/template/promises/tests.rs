@@ -89,6 +89,21 @@ fn configurations_that_lose_messages_are_reported() {
     assert!(broken(&template)[0].contains("feeds two functions"));
 }
 
+/// The valid application with another name for its dead-letter queue, whose alarm not every deployment has.
+fn with_conditional_alarm(dead_letters: &str) -> Value {
+    let mut template = valid_template();
+    template["Resources"]["DeadAlarm"]["Condition"] = json!("WantsAllAlarms");
+    let text = template.to_string().replace("\"Dead\"", &format!("\"{dead_letters}\""));
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn an_alarm_on_what_nothing_repeats_that_only_some_deployments_have_is_reported() {
+    assert_eq!(broken(&with_conditional_alarm("LaunchDeadLetters")), Vec::<String>::new(), "a tick does their work");
+    let found = broken(&with_conditional_alarm("InterruptionDeadLetters"));
+    assert!(found.len() == 1 && found[0].contains("InterruptionDeadLetters has a condition"), "{found:?}");
+}
+
 #[test]
 fn a_queue_with_too_few_or_too_many_deliveries_is_reported() {
     check("/Resources/Queue/Properties/RedrivePolicy/maxReceiveCount", json!(1), "gives a message up after Some(1)");
