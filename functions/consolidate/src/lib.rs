@@ -25,7 +25,7 @@ use whittle_api::k8s::Node;
 use whittle_api::labels;
 use whittle_checker::check_command;
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
-use whittle_disruption::{Decision, Validated};
+use whittle_disruption::{Decision, DisruptionEvent, Validated};
 use whittle_model::disruption::{self, Command, Gate, Method, Proposal, Settings as Rules};
 use whittle_model::scheduling::Options;
 use whittle_ports::{
@@ -62,6 +62,8 @@ pub(crate) struct Run<'a, P> {
     settings: &'a Settings,
     lease: &'a Lease,
     report: Report,
+    /// Events of commands that this run took further; published once it has done everything else.
+    notes: Vec<DisruptionEvent>,
     /// Time ran out before all was done: the next pass follows at once.
     handed_over: bool,
 }
@@ -70,7 +72,8 @@ pub(crate) struct Run<'a, P> {
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let doorbell = Doorbell::Consolidate { cluster: cluster.clone() };
     let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
-    let outcome = Run { ports, settings, lease: &lease, report: Report::default(), handed_over: false }.under_lease(cluster).await;
+    let run = Run { ports, settings, lease: &lease, report: Report::default(), notes: Vec::new(), handed_over: false };
+    let outcome = run.under_lease(cluster).await;
     release_lease(ports.store(), &lease).await;
     outcome
 }
@@ -126,10 +129,7 @@ impl<P: Rights> Run<'_, P> {
         let acted = if has_events { self.act(&snapshot, &decision, &mut stored).await } else { Ok(None) };
         // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
         publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await?;
-        if !self.settings.shadow {
-            let step = observe::write_conditions(self.ports, &snapshot, &decision, &mut self.report).await?;
-            self.handed_over |= step == Step::HandedOver;
-        }
+        self.show(&snapshot, &decision).await?;
         let next = acted?;
         let next = if self.handed_over { Some(SignedDuration::ZERO) } else { next };
         let unchanged = next.is_none() && self.report.counted("pod_events") == 0;
@@ -152,6 +152,18 @@ impl<P: Rights> Run<'_, P> {
         let step = observe::record_pod_events(self.ports, cluster, snapshot, &mut self.report).await?;
         self.handed_over |= step == Step::HandedOver;
         Ok(step == Step::Done)
+    }
+
+    /// Shows in the cluster what commands did, and the conditions of claims.
+    async fn show(&mut self, snapshot: &Snapshot, decision: &Decision) -> Result<(), HandleError> {
+        if self.settings.shadow {
+            return Ok(());
+        }
+        let notes = std::mem::take(&mut self.notes);
+        publish::publish_notes(self.ports, &self.lease.cluster, &notes, &snapshot.read, &mut self.report).await;
+        let step = observe::write_conditions(self.ports, snapshot, decision, &mut self.report).await?;
+        self.handed_over |= step == Step::HandedOver;
+        Ok(())
     }
 
     /// What is in progress; nothing if there is no record yet.

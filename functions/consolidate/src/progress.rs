@@ -1,9 +1,9 @@
 //! Advances commands: replacements first, then the deletion of the old nodes; or a rollback.
 
 use crate::execute::{self, find_claim};
-use crate::metrics;
 use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
 use crate::{Rights, Run};
+use crate::{metrics, publish};
 use std::collections::BTreeSet;
 use whittle_api::conditions;
 use whittle_api::k8s::{Kind, Node};
@@ -67,6 +67,7 @@ impl<P: Rights> Run<'_, P> {
                 return Ok(Outcome::RolledBack);
             }
             self.launch(running).await?;
+            self.notes.extend(publish::launching(running));
             running.stored = true;
             running.drop_stored_specs();
             if !running.replacements.is_empty() {
@@ -160,6 +161,7 @@ impl<P: Rights> Run<'_, P> {
                     continue;
                 }
                 self.report.count("disrupted");
+                self.notes.extend(publish::terminating(running.method, deleting));
             }
             self.ports
                 .queues()

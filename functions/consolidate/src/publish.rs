@@ -1,6 +1,7 @@
 //! What a pass publishes: verdicts, decisions, events.
 
 use crate::Rights;
+use crate::state::{DeletingMachine, Running};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::Kind;
@@ -9,9 +10,12 @@ use whittle_checker::Violation;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_disruption::{Decision, DisruptionEvent, KeepReason, Rejection, Verdict, VerdictReason};
 use whittle_model::disruption::{Command, Method, Proposal};
-use whittle_ports::{ClusterEvent, HandleError, Involved, RecordReader, Records, Report, metrics, publish_event, unless_conflict};
+use whittle_ports::{
+    CONCURRENT_REQUESTS, ClusterEvent, HandleError, Involved, RecordReader, Records, Report, concurrently, metrics, publish_event,
+    unless_conflict,
+};
 use whittle_snapshot::Snapshot;
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// Events of one pass; verdicts cover the rest.
 pub(crate) const EVENTS_MAX: usize = 100;
@@ -183,6 +187,55 @@ pub(crate) fn event_of(note: &DisruptionEvent, read: &ClusterObjects) -> Cluster
     };
     let event = ClusterEvent::normal(found.unwrap_or_else(by_name), note.reason, note.message.clone());
     ClusterEvent { warning: note.warning, ..event }
+}
+
+/// The Events on the NodeClaims that a command launches, whose nodes it waits for. Pure.
+pub(crate) fn launching(running: &Running) -> Vec<DisruptionEvent> {
+    let note = |name: &ClaimName, reason: &'static str, message: String| DisruptionEvent {
+        object: format!("nodeclaim/{name}"),
+        reason,
+        message,
+        warning: false,
+    };
+    let of_claim = |name: &ClaimName| {
+        let waiting = "Waiting on readiness to continue disruption".to_owned();
+        [
+            note(name, "DisruptionLaunching", format!("Launching NodeClaim: {}", running.method.reason())),
+            note(name, "DisruptionWaitingReadiness", waiting),
+        ]
+    };
+    running.replacements.iter().flat_map(|claim| of_claim(&claim.key.name)).collect()
+}
+
+/// The Events on a machine that a command ends: on its Node, if it has one, and its NodeClaim. Pure.
+pub(crate) fn terminating(method: Method, machine: &DeletingMachine) -> Vec<DisruptionEvent> {
+    let objects = [("Node", "node", machine.node.as_str()), ("NodeClaim", "nodeclaim", machine.claim.as_str())];
+    let named = objects.into_iter().filter(|(.., name)| !name.is_empty());
+    let note = |(kind, prefix, name): (&str, &str, &str)| DisruptionEvent {
+        object: format!("{prefix}/{name}"),
+        reason: "DisruptionTerminating",
+        message: format!("Disrupting {kind}: {}", method.reason()),
+        warning: false,
+    };
+    named.map(note).collect()
+}
+
+/// Publishes Events of commands, as far as there is time: the decision log has the same.
+pub(crate) async fn publish_notes<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    notes: &[DisruptionEvent],
+    read: &ClusterObjects,
+    report: &mut Report,
+) {
+    let events: Vec<ClusterEvent> = notes.iter().map(|note| event_of(note, read)).collect();
+    for some in events.chunks(CONCURRENT_REQUESTS) {
+        if crate::time_left(ports.clock()).is_zero() {
+            break;
+        }
+        let published = concurrently(some.iter().map(|event| publish_event(ports.cluster(), cluster, event))).await;
+        published.into_iter().for_each(|one| one.count_failure(report, "events_failed"));
+    }
 }
 
 /// Records that a command was found; it waits for its validation delay, or in shadow mode is never executed.

@@ -1,3 +1,4 @@
+mod events;
 mod leaving;
 mod quiet;
 mod pod_events;

@@ -151,6 +151,7 @@ impl<'a> Past<'a> {
         let verdicts: Vec<Timestamp> = self.decisions.iter().filter(|decision| is_verdict(decision)).map(|decision| decision.at).collect();
         let beside = |kept: &KeptEvent| verdicts.iter().any(|at| kept.at.duration_since(*at).abs() < EVENT_DELAY);
         let of_verdict = |kept: &KeptEvent| ["Unconsolidatable", "DisruptionBlocked"].contains(&kept.event.reason.as_str());
+        let of_command = |kept: &KeptEvent| OF_COMMANDS.contains(&kept.event.reason.as_str());
         // One that was published again later says that it still holds.
         let again: BTreeSet<&str> = self.events.iter().filter(|kept| !beside(kept)).map(|kept| kept.event.message.as_str()).collect();
         let decided: BTreeSet<&str> = self.decisions.iter().map(|decision| decision.message.as_str()).collect();
@@ -162,7 +163,7 @@ impl<'a> Past<'a> {
                 true => decided.contains(why),
                 false => decided.iter().any(|message| message.starts_with(why)),
             };
-            !repeats && !why.is_some_and(is_decided)
+            !repeats && !of_command(kept) && !why.is_some_and(is_decided)
         });
         let all = self.decisions.clone();
         self.decisions.retain(|decision| !is_repeated(decision, &all));
@@ -274,6 +275,8 @@ const EVENT_CUT: usize = 1_020;
 
 /// How long after a decision its Events are published at the latest.
 const EVENT_DELAY: SignedDuration = SignedDuration::from_secs(2);
+/// Reasons of Events that tell what a command does. Its decisions say more.
+const OF_COMMANDS: [&str; 3] = ["DisruptionLaunching", "DisruptionWaitingReadiness", "DisruptionTerminating"];
 
 /// Whether it says why a node is kept, or that it goes.
 fn is_verdict(decision: &DecisionRecord) -> bool {

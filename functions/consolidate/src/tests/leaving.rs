@@ -16,7 +16,7 @@ fn serving(name: &str, instance: &str, node: &str) -> Claim {
 }
 
 /// A world in which `old` is tainted and `more` is too many, where `new` serves. `left` is the uninstallation, if any.
-fn world(left: Option<LeftNodes>) -> TestWorld {
+pub(super) fn world(left: Option<LeftNodes>) -> TestWorld {
     let world = TestWorld::still(at(0));
     let mut old = serving("old", "i-0", "node-old");
     conditions::set(&mut old.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Underutilized", "", at(1));
@@ -34,14 +34,14 @@ fn world(left: Option<LeftNodes>) -> TestWorld {
 }
 
 /// A pass that finds this command running and `more` chosen as surplus.
-fn pass(world: &TestWorld, command: Running) -> Report {
+pub(super) fn pass(world: &TestWorld, command: Running) -> Report {
     let surplus = SurplusClaim { claim: "more".into(), node_pool: "fixed".to_owned(), message: String::new() };
     let record = Disruptions { running: vec![command], surplus: vec![surplus], ..Disruptions::default() };
     block_on(world.ports().write(&key("old").cluster, &record, Revision::ABSENT)).unwrap();
     handle(world)
 }
 
-fn handle(world: &TestWorld) -> Report {
+pub(super) fn handle(world: &TestWorld) -> Report {
     let ports = world.ports();
     block_on(crate::handle(Adapters::all(&ports), &Settings::default(), &key("old").cluster)).unwrap()
 }

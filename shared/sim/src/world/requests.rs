@@ -207,9 +207,11 @@ impl World {
 
     /// Publishes an Event of Whittle.
     pub(crate) fn publish(&mut self, event: &ClusterEvent) {
+        // Why nodes are kept, and what commands do, is among the decisions too, as are Events about pods.
+        const DECIDED: [&str; 5] =
+            ["DisruptionBlocked", "Unconsolidatable", "DisruptionLaunching", "DisruptionWaitingReadiness", "DisruptionTerminating"];
         let now = self.now();
-        // Events about pods, and reasons why nodes are kept, are among the decisions too.
-        let decided = event.kind == "Pod" || matches!(event.reason.as_str(), "DisruptionBlocked" | "Unconsolidatable");
+        let decided = event.kind == "Pod" || DECIDED.contains(&event.reason.as_str());
         // As Karpenter, Whittle publishes it in every drain: nothing failed while pods are merely on their way.
         let usual = event.reason == "FailedDraining" && event.message.ends_with("are waiting to be evicted");
         if self.cluster.publish(event.clone(), now) && !decided && !usual {
