@@ -141,7 +141,9 @@ impl<P: Rights> Run<'_, P> {
         if !self.settings.shadow {
             self.publish(&claim.value, self.kind.event_reason(), self.kind.ends_claim(), &message).await;
             if ends {
-                self.publish(&claim.value, "TerminatingOnInterruption", true, "Interruption triggered termination for the NodeClaim").await;
+                for event in ClusterEvent::of_interruption(&claim.value) {
+                    publish_event(self.ports.cluster(), cluster, &event).await;
+                }
             }
         }
         remembered

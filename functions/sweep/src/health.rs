@@ -84,6 +84,7 @@ pub(crate) fn checks(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
             let message = format!("{} for {}", kind.as_str(), status.instance);
             let about = [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)];
             out.events.extend(about.into_iter().flatten().map(|about| ClusterEvent::warning(about, kind.event_reason(), message.clone())));
+            out.events.extend(ClusterEvent::of_interruption(claim));
             out.end.push(Ending { check: Some(kind.as_str()), ..Ending::new(claim, reason, message) });
         }
     }

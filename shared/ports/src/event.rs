@@ -87,6 +87,15 @@ impl ClusterEvent {
     pub fn unreadable(object: &Unreadable) -> Self {
         Self::warning(Involved::unreadable(object), "Unreadable", object.remedy())
     }
+    /// The Events on a claim, and on its Node, that an interruption ends them.
+    pub fn of_interruption(claim: &Claim) -> Vec<Self> {
+        let ends = |about: Involved| {
+            let message = format!("Interruption triggered termination for the {}", about.kind);
+            Self::warning(about, "TerminatingOnInterruption", message)
+        };
+        let node = claim.node_name().map(Involved::node);
+        std::iter::once(Involved::claim(claim)).chain(node).map(ends).collect()
+    }
     /// A normal Event.
     pub fn normal(about: Involved, reason: &str, message: impl Into<String>) -> Self {
         let Involved { api_version, kind, namespace, name, uid } = about;

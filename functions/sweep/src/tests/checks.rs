@@ -30,9 +30,12 @@ fn ends(scene: &Scene, later: i64) -> (Vec<DeletionReason>, Vec<DeletionReason>)
 fn a_status_check_failed_for_two_minutes_deletes_the_claim_at_the_second_sighting() {
     let scene = with_status(failed_since(-20));
     assert_eq!(ends(&scene, 30), (vec![], vec![DeletionReason::Unhealthy]));
-    let events: Vec<_> = scene.twice(30).1.events.into_iter().map(|event| (event.reason, event.kind)).collect();
-    let about = |kind: &str| ("InstanceUnhealthy".to_owned(), kind.to_owned());
-    assert_eq!(events, [about("NodeClaim"), about("Node")]);
+    let events = scene.twice(30).1.events;
+    let about: Vec<(&str, &str)> = events.iter().map(|event| (event.reason.as_str(), event.kind.as_str())).collect();
+    let reasons = ["InstanceUnhealthy", "TerminatingOnInterruption"];
+    assert_eq!(about, reasons.map(|reason| [(reason, "NodeClaim"), (reason, "Node")]).concat());
+    let ends: Vec<&str> = events[2..].iter().map(|event| event.message.as_str()).collect();
+    assert_eq!(ends, ["NodeClaim", "Node"].map(|kind| format!("Interruption triggered termination for the {kind}")));
     assert_eq!(scene.twice(30).1.end[0].check, Some("system_status"));
 }
 
