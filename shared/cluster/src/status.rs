@@ -21,6 +21,9 @@ const EVENT_SPAN: SignedDuration = SignedDuration::from_mins(2);
 const MESSAGE_MAX: usize = 1024;
 /// The reason of events about pods that a plan leaves out.
 const FAILED_SCHEDULING: &str = "FailedScheduling";
+/// The reason of events about nodes whose pods wait to be evicted, and how they end while nothing keeps these.
+const FAILED_DRAINING: &str = "FailedDraining";
+const PODS_WAIT: &str = "are waiting to be evicted";
 /// The part of an event's name that is its object's.
 const NAME_MAX: usize = 236;
 /// The namespace of events about cluster-scoped objects, as in Kubernetes itself.
@@ -29,8 +32,13 @@ const EVENT_NAMESPACE: &str = "default";
 const PUBLISHED_MAX: usize = 10_000;
 
 fn key(event: &ClusterEvent) -> String {
-    // Why a pod is not scheduled is said anew by every plan, in the same words or in others.
-    let message = if event.reason == FAILED_SCHEDULING { "" } else { &event.message };
+    let message = match event.reason.as_str() {
+        // Why a pod is not scheduled is said anew by every plan, in the same words or in others.
+        FAILED_SCHEDULING => "",
+        // How many pods a drain waits for is another number each second.
+        FAILED_DRAINING if event.message.ends_with(PODS_WAIT) => PODS_WAIT,
+        _ => event.message.as_str(),
+    };
     format!("{}/{}/{}/{}/{message}", event.kind, event.namespace, event.name, event.reason)
 }
 
@@ -67,6 +75,8 @@ fn event_object(event: &ClusterEvent, namespace: &str, now: Timestamp) -> Value 
         "message": truncate(&event.message),
         "type": if event.warning { "Warning" } else { "Normal" },
         "source": { "component": crate::FIELD_MANAGER },
+        // The same for readers of events.k8s.io.
+        "reportingComponent": crate::FIELD_MANAGER,
         "firstTimestamp": seconds,
         "lastTimestamp": seconds,
         "count": 1,
@@ -241,6 +251,24 @@ mod tests {
         let long = ClusterEvent { name: format!("{}.tail", "a".repeat(235)), ..event("Evicted") };
         let name = event_name(&long, at(1200));
         assert!(name.len() <= 253 && !name.contains(".."), "{name}");
+    }
+
+    #[test]
+    fn a_drain_says_once_in_two_minutes_that_pods_wait_and_at_once_what_keeps_them() {
+        let at = Timestamp::from_second(1200).expect("in range");
+        let named = |message: &str| event_name(&ClusterEvent { message: message.to_owned(), ..event("FailedDraining") }, at);
+        let waiting = named("Failed to drain node, 9 pods are waiting to be evicted");
+        assert_eq!(waiting, named("Failed to drain node, 8 pods are waiting to be evicted"));
+        let kept = named("Failed to drain node, evicting pod default/web-0 violates a PDB (web)");
+        assert_ne!(waiting, kept);
+        assert_ne!(kept, named("Failed to drain node, evicting pod default/web-1 violates a PDB (web)"), "which is news");
+    }
+
+    #[test]
+    fn an_event_names_who_published_it_in_both_versions_of_the_kind() {
+        let at = Timestamp::from_second(1200).expect("in range");
+        let object = event_object(&event("Evicted"), "default", at);
+        assert_eq!((&object["source"]["component"], &object["reportingComponent"]), (&json!("whittle"), &json!("whittle")));
     }
 
     #[test]
