@@ -185,6 +185,9 @@ impl<P: Rights> Run<P> {
         }
         if !meta.is_deleting() {
             self.ports.cluster().delete_node(cluster, &meta.name).await?;
+        }
+        // Of a Node that a user deleted, the NodeClaim is not deleted yet when its drain begins.
+        if !meta.is_deleting() || find(&claim.conditions, DRAINED).is_none() {
             self.ports.cluster().delete_mirror(cluster, claim.key.name.as_str(), claim.object_uid()).await?;
         }
         Ok(())

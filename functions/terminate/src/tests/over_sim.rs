@@ -164,6 +164,19 @@ fn an_empty_node_is_terminated_after_five_seconds_and_released_after_its_instanc
 }
 
 #[test]
+fn the_nodeclaim_of_a_node_that_a_user_deletes_is_deleted_with_it() {
+    let scene = Scene::of(&serving());
+    scene.change::<Node>(NODE, |node| node.metadata.deletion_timestamp = Some(at(0)));
+    let ports = scene.simulation.ports();
+    let read = block_on(ports.get(&planned().key)).unwrap().unwrap();
+    block_on(ports.update(&ending(None), read.revision)).unwrap();
+    let is_deleting = || scene.get::<NodeClaim>("default-1").unwrap().metadata.is_deleting();
+    assert!(!is_deleting());
+    scene.run();
+    assert!(is_deleting() && scene.is_held(), "and both stay while the machine runs");
+}
+
+#[test]
 fn a_claim_that_is_not_deleted_is_never_touched() {
     let scene = Scene::of(&serving());
     assert_eq!(scene.run(), Report::default());
