@@ -73,7 +73,8 @@ pub(super) fn render(parts: &[Part]) -> String {
     text.replace('\r', "")
 }
 
-/// Reads an archive. The text is taken as it is: a blank line before the first header ends the headers.
+/// Reads an archive. The text is taken as it is: a blank line before the first header ends the headers. It may end with a delimiter
+/// instead of the closing boundary, as Karpenter's documentation shows it; then nothing is missing.
 pub(super) fn parse(text: &str) -> Result<Vec<Part>, &'static str> {
     let text = text.replace("\r\n", "\n");
     let (headers, body) = headers(&text)?;
@@ -98,7 +99,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, &'static str> {
             _ => current.iter_mut().for_each(|lines| lines.push(line)),
         }
     }
-    Err("it has no closing boundary")
+    let ends_in_delimiter = current.is_some_and(|lines| lines.iter().all(|line| line.trim().is_empty()));
+    if ends_in_delimiter { Ok(parts) } else { Err("it has no closing boundary") }
 }
 
 fn part(text: &str) -> Result<Part, &'static str> {

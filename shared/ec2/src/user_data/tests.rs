@@ -208,6 +208,25 @@ fn mime_archives_round_trip_and_malformed_ones_are_errors() {
     }
 }
 
+#[test]
+fn an_archive_that_ends_with_a_delimiter_is_complete() {
+    let archive = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n--//\nContent-Type: text/plain\n\na\n--//";
+    let whole = Ok(vec![Part::new("text/plain", "a")]);
+    for ending in ["--", "--\n", "", "\n", "\r\n", "\n\n"] {
+        assert_eq!(mime::parse(&format!("{archive}{ending}")), whole, "{ending:?}");
+    }
+    let cut_off = format!("{archive}\nContent-Type: text/plain\n\nb");
+    assert_eq!(mime::parse(&cut_off), Err("it has no closing boundary"), "the end of a part is missing");
+    // In either family ours follows as a part of its own.
+    for (case, ours) in [("055-al2023-mime.yaml", "kind: NodeConfig"), ("043-al2-mime.yaml", "/etc/eks/bootstrap.sh")] {
+        let mut case = Case::read(&files("userdata", case)[0]);
+        case.class.spec.user_data = Some(archive.to_owned());
+        let parts = mime::parse(&rendered_case(&case).1.unwrap()).unwrap();
+        assert_eq!(parts.len(), 2);
+        assert!(parts[0].body == "a" && parts[1].body.contains(ours), "{parts:?}");
+    }
+}
+
 /// The only part of an archive of the user's, as nodes get it.
 fn part_for_al2023(encoding: &str, content_type: &str, body: &str) -> Result<Part, UserDataError> {
     let mut case = Case::read(&files("userdata", "055-al2023-mime.yaml")[0]);
