@@ -50,6 +50,8 @@ fn all() -> Vec<Bad> {
         bad("large", of("AL2023", &large), user_data("UserDataSizeLimitExceeded", "16384")),
         bad("large-custom", of("Custom", &large), user_data("UserDataSizeLimitExceeded", "spec.userData")),
         bad("no-mime", of("AL2", "MIME-Version: 1.0\n\nx"), user_data("UserDataInvalid", "MIME")),
+        bad("cloud-config", of("AL2023", "#cloud-config\nruncmd: [ls]\n"), user_data("UserDataInvalid", "NodeConfig")),
+        bad("tags", of("Windows2022", "<powershell>\nls\n</powershell>"), user_data("UserDataInvalid", "<powershell>")),
         bad("no-toml", bottlerocket("#!/bin/sh\necho"), user_data("UserDataInvalid", "TOML")),
         bad(
             "wrong-type",

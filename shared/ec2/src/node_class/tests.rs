@@ -252,6 +252,9 @@ fn user_data_with_which_nodes_would_not_start_make_a_class_not_ready() {
     for family in ["AL2", "AL2023"] {
         assert_eq!(of(family, "MIME-Version: 1.0\n\nx"), ["ValidationSucceeded=False UserDataInvalid"], "{family}");
     }
+    assert_eq!(of("AL2023", "#cloud-config\nruncmd: [ls]\n"), ["ValidationSucceeded=False UserDataInvalid"]);
+    assert_eq!(of("Custom", "#cloud-config\nruncmd: [ls]\n"), [""; 0], "its own images read it");
+    assert_eq!(of("Windows2022", "<powershell>\nls\n</powershell>"), ["ValidationSucceeded=False UserDataInvalid"]);
     assert_eq!(of("Bottlerocket", "settings = 3"), ["ValidationSucceeded=False UserDataInvalid"]);
     assert_eq!(of("Bottlerocket", "#!/bin/sh\necho"), ["ValidationSucceeded=False UserDataInvalid"]);
     assert_eq!(of("AL2", "settings = 3"), [""; 0], "a script");

@@ -61,6 +61,16 @@ pub struct Bootstrap<'a> {
 pub enum UserDataError {
     #[error("spec.userData of node class {class} is no MIME archive: {problem}")]
     Mime { class: String, problem: &'static str },
+    #[error(
+        "spec.userData of node class {class} holds YAML that is no NodeConfig of node.eks.aws/v1alpha1, and nodes would not start with it: \
+         write one, a script that begins with #!, or a MIME archive, in which cloud-init's own configuration is of type text/cloud-config"
+    )]
+    NodeConfig { class: String },
+    #[error(
+        "spec.userData of node class {class} has a tag <powershell> of its own, and nodes would not start with it: leave it out, the \
+         commands are put into one"
+    )]
+    Tag { class: String },
     #[error("spec.userData of node class {class} is no TOML: {problem}")]
     Toml { class: String, problem: String },
     #[error("spec.userData of node class {class} has a setting that its nodes would not start with: {setting}: {problem}: correct it")]
@@ -82,7 +92,12 @@ impl UserDataError {
             Self::TooLarge { .. } => "UserDataSizeLimitExceeded",
             Self::NoServiceCidr { .. } => "ClusterCIDRResolutionFailed",
             Self::CertificateAuthority { .. } => "ClusterCAInvalid",
-            Self::Mime { .. } | Self::Toml { .. } | Self::Setting { .. } | Self::Yaml { .. } => "UserDataInvalid",
+            Self::Mime { .. }
+            | Self::NodeConfig { .. }
+            | Self::Tag { .. }
+            | Self::Toml { .. }
+            | Self::Setting { .. }
+            | Self::Yaml { .. } => "UserDataInvalid",
         }
     }
 }
@@ -106,7 +121,7 @@ pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, Us
         AmiFamily::Al2 => shell::al2(bootstrap)?,
         AmiFamily::Al2023 => node_config::al2023(bootstrap)?,
         AmiFamily::Bottlerocket => bottlerocket::render(bootstrap)?,
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => shell::windows(bootstrap),
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => shell::windows(bootstrap)?,
         AmiFamily::Custom => bootstrap.class.spec.user_data.clone().unwrap_or_default(),
     };
     if text.len() > LARGEST { Err(UserDataError::TooLarge { class: bootstrap.class_name(), bytes: text.len() }) } else { Ok(text) }

@@ -20,6 +20,9 @@ pub(super) fn al2023(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
         Some(text) if is_configuration(text) => vec![Part::new(NODE_CONFIG, text)],
         Some(text) => vec![Part::new(SHELL, text)],
     };
+    if parts.iter().any(is_refused) {
+        return Err(UserDataError::NodeConfig { class: bootstrap.class_name() });
+    }
     parts.push(Part::new(NODE_CONFIG, ours));
     Ok(mime::render(&parts))
 }
@@ -27,19 +30,37 @@ pub(super) fn al2023(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
 /// A part of the user's archive. A NodeConfig is decoded, because nodeadm, which reads it, does not know all encodings;
 /// cloud-init decodes the others.
 fn users(part: &Part) -> Result<Part, &'static str> {
-    let media_type = part.content_type().split(';').next().unwrap_or_default().trim();
-    if media_type.eq_ignore_ascii_case(NODE_CONFIG) { part.decoded() } else { Ok(part.with_needed_headers()) }
+    if is_for_nodeadm(part) { part.decoded() } else { Ok(part.with_needed_headers()) }
 }
 
-/// Whether the first YAML document is a mapping or empty; later documents are ignored.
-fn is_configuration(text: &str) -> bool {
+fn is_for_nodeadm(part: &Part) -> bool {
+    let media_type = part.content_type().split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case(NODE_CONFIG)
+}
+
+/// The first YAML document; null if there is none. Later ones are ignored.
+fn document(text: &str) -> Option<Value> {
     let mut bytes = text.as_bytes();
     let first: Option<Result<Value, _>> = serde_saphyr::read(&mut bytes).next();
     match first {
-        None => true,
-        Some(Ok(value)) => value.is_object() || value.is_null(),
-        Some(Err(_)) => false,
+        None => Some(Value::Null),
+        Some(document) => document.ok(),
     }
+}
+
+/// Whether the first YAML document is a mapping or empty. A script may look like one: `echo "a: b"` has a key and a value.
+fn is_configuration(text: &str) -> bool {
+    !text.starts_with("#!") && document(text).is_some_and(|document| document.is_object() || document.is_null())
+}
+
+/// Whether nodeadm would refuse a part, and start no node: it reads all that are of its type. What we cannot read may be a
+/// configuration all the same.
+fn is_refused(part: &Part) -> bool {
+    let is_other = |found: Value| {
+        let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default();
+        text("kind") != "NodeConfig" || !text("apiVersion").starts_with("node.eks.aws/")
+    };
+    is_for_nodeadm(part) && document(&part.body).is_some_and(is_other)
 }
 
 fn generated(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {

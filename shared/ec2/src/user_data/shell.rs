@@ -7,6 +7,9 @@ use std::fmt::Write;
 /// Content type of a shell script part.
 pub(super) const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
 
+/// What EC2 puts around PowerShell commands, in any case.
+const TAGS: &[&str] = &["<powershell>", "</powershell>"];
+
 /// A MIME archive: the user's parts first, then the call of the image's bootstrap script.
 pub(super) fn al2(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     let mut parts = match bootstrap.custom() {
@@ -40,11 +43,15 @@ fn bootstrap_script(bootstrap: &Bootstrap<'_>) -> String {
     format!("{head}{}", lines.join(" \\\n"))
 }
 
-/// One PowerShell block, the user's lines first.
-pub(super) fn windows(bootstrap: &Bootstrap<'_>) -> String {
+/// One PowerShell block, the user's lines first. With a tag among them PowerShell would not get as far as ours.
+pub(super) fn windows(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     let cluster = bootstrap.cluster;
     let mut text = "<powershell>\n".to_owned();
     if let Some(custom) = bootstrap.custom() {
+        let lower = custom.to_ascii_lowercase();
+        if TAGS.iter().any(|tag| lower.contains(tag)) {
+            return Err(UserDataError::Tag { class: bootstrap.class_name() });
+        }
         text.push_str(custom);
         text.push('\n');
     }
@@ -59,5 +66,5 @@ pub(super) fn windows(bootstrap: &Bootstrap<'_>) -> String {
         add(format_args!(" -DNSClusterIP '{address}'"));
     }
     text.push_str("\n</powershell>");
-    text
+    Ok(text)
 }

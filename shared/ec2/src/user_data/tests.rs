@@ -83,6 +83,68 @@ fn user_data_over_the_limit_of_ec2_is_an_error_before_the_call() {
     assert!(matches!(answer, Err(UserDataError::TooLarge { bytes, .. }) if bytes > LARGEST), "{answer:?}");
 }
 
+/// The user data of a class in a golden case, with these of the user's.
+fn with_users(case: &str, user_data: &str) -> Result<String, UserDataError> {
+    let mut case = Case::read(&files("userdata", case)[0]);
+    case.class.spec.user_data = Some(user_data.to_owned());
+    rendered_case(&case).1
+}
+
+#[test]
+fn yaml_that_nodeadm_would_refuse_is_an_error() {
+    let al2023 = |user_data: &str| with_users("054-al2023-shell.yaml", user_data);
+    let part = |body: &str| {
+        let head = "Content-Type: multipart/mixed; boundary=B\n\n--B\nContent-Type: Application/node.eks.aws; charset=utf-8";
+        format!("{head}\n\n{body}\n--B--\n")
+    };
+    let node_config = "---\n# ours\napiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec: {}\n";
+    for taken in [node_config, r#"{"kind": "NodeConfig", "apiVersion": "node.eks.aws/v1alpha1"}"#] {
+        for text in [taken.to_owned(), part(taken)] {
+            let parts = mime::parse(&al2023(&text).unwrap()).unwrap();
+            assert_eq!((parts.len(), parts[0].body.as_str()), (2, taken), "{text}");
+            assert!(parts[0].content_type().to_ascii_lowercase().starts_with("application/node.eks.aws"), "{parts:?}");
+        }
+    }
+    for refused in [
+        "#cloud-config\nruncmd:\n- [ls]\n",
+        "# nothing but a remark\n",
+        "apiVersion: v1\nkind: NodeConfig\n",
+        "apiVersion: node.eks.aws/v1alpha1\nkind: Node\n",
+        "kind: NodeConfig\n",
+    ] {
+        for text in [refused.to_owned(), part(refused)] {
+            let error = al2023(&text).unwrap_err();
+            assert!(matches!(&error, UserDataError::NodeConfig { class } if class == "default"), "{text}: {error:?}");
+            assert!(error.to_string().contains("text/cloud-config") && error.reason() == "UserDataInvalid", "{error}");
+        }
+    }
+    // Another part may be anything, and one that cannot be read may be right.
+    let other = part("#cloud-config\nruncmd: [ls]").replace("Application/node.eks.aws", "text/cloud-config");
+    for text in [other, part("kind: [")] {
+        assert!(al2023(&text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_script_that_reads_as_yaml_stays_a_script() {
+    for script in ["#!/bin/bash\necho \"a: b\"\n", "#!/bin/bash\n# nothing\n", "#!/bin/sh\nkey: value\n"] {
+        let parts = mime::parse(&with_users("054-al2023-shell.yaml", script).unwrap()).unwrap();
+        assert_eq!(parts[0], Part::new(shell::SHELL, script));
+    }
+}
+
+#[test]
+fn tags_in_the_powershell_of_the_user_are_an_error() {
+    let windows = |user_data: &str| with_users("073-windows2022-user-data.yaml", user_data);
+    for tagged in ["<powershell>\nWrite-Host a\n</powershell>", "Write-Host a\n</PowerShell>", "<POWERSHELL>"] {
+        let error = windows(tagged).unwrap_err();
+        assert!(matches!(&error, UserDataError::Tag { class } if class == "default"), "{tagged}: {error:?}");
+        assert_eq!(error.reason(), "UserDataInvalid");
+    }
+    let text = windows("if (1 -lt 2) { Write-Host '<powershell' }").unwrap();
+    assert!(text.starts_with("<powershell>\nif (1 -lt 2)") && text.ends_with("</powershell>"), "{text}");
+}
+
 fn bottlerocket(user_data: &str, cluster: ClusterAccess) -> Result<toml::Table, UserDataError> {
     let class: Ec2NodeClass = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "default"}, "spec": {"amiFamily": "Bottlerocket", "userData": user_data},
