@@ -20,7 +20,7 @@ use crate::instance_types::{Settings, usable_interfaces};
 use crate::kubelet::expression::Expression;
 use crate::kubelet::{Expressions, Kubelet};
 use crate::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
-use crate::user_data;
+use crate::user_data::{self, ClusterAccess};
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
@@ -150,8 +150,19 @@ impl Verdict {
 
 /// Why a class launches nothing whatever is found for it; `None` if that depends on what is found.
 pub fn refusal(class: &Ec2NodeClass, settings: &Settings) -> Option<String> {
-    let verdict = unknown_family(class).or_else(|| kubelet(class, settings).err()).or_else(|| reserved_tag(class));
+    // A certificate of the cluster takes the place of the user's, and its names only make user data longer.
+    let cluster = ClusterAccess { ca_bundle: Some(String::new()), service_cidr: Some(String::new()), ..ClusterAccess::default() };
+    let of_node = || match kubelet(class, settings) {
+        Ok(kubelet) => refused_user_data(class, &kubelet, &cluster),
+        Err(verdict) => Some(verdict),
+    };
+    let verdict = unknown_family(class).or_else(of_node).or_else(|| reserved_tag(class));
     verdict.map(|verdict| verdict.message)
+}
+
+fn refused_user_data(class: &Ec2NodeClass, kubelet: &Kubelet, cluster: &ClusterAccess) -> Option<Verdict> {
+    let error = user_data::check(class, kubelet, cluster).err()?;
+    Some(Verdict::no(error.reason(), error.to_string()))
 }
 
 /// The checks of aws 18.4 that need no call of EC2, in their order.
@@ -166,8 +177,8 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict
         Ok(kubelet) => kubelet,
         Err(verdict) => return verdict,
     };
-    if let Err(error) = user_data::check(class, &kubelet, &checks.cluster.into()) {
-        return Verdict::no(error.reason(), error.to_string());
+    if let Some(verdict) = refused_user_data(class, &kubelet, &checks.cluster.into()) {
+        return verdict;
     }
     if dependencies.iter().any(|each| each.status == ConditionStatus::False) {
         return Verdict::no("DependenciesNotReady", "images, subnets, security groups or the instance profile are not ready");

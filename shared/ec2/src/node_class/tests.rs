@@ -292,6 +292,23 @@ fn invalid_settings_make_a_class_not_ready() {
 }
 
 #[test]
+fn user_data_that_no_cluster_could_launch_with_are_a_refusal_and_others_are_none() {
+    let of = |family: &str, user_data: &str| {
+        let spec = json!({"amiFamily": family, "userData": user_data});
+        super::refusal(&serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap(), &Settings::standard())
+    };
+    for (family, user_data) in [("AL2", "MIME-Version: 1.0\n\nx"), ("AL2023", "#cloud-config\na: b"), ("Bottlerocket", "settings = 3")] {
+        assert!(of(family, user_data).is_some_and(|why| why.contains("spec.userData")), "{family}");
+    }
+    // The cluster's service range and certificate are not known here, and are in a cluster.
+    for family in AmiFamily::all() {
+        assert_eq!(of(family.name(), ""), None, "{family:?}");
+    }
+    let certificate = "[settings.kubernetes]\ncluster-certificate = \"-\"\n";
+    assert_eq!(of("Bottlerocket", certificate), None, "that of the cluster takes its place");
+}
+
+#[test]
 fn expressions_are_judged_on_every_type_of_the_region_where_they_are_switched_on() {
     let settings = Settings { expressions: Expressions::Evaluated, ..Settings::standard() };
     let catalog = Catalog { types: crate::facts::offline::types(), ..Catalog::default() };
