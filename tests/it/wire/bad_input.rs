@@ -29,6 +29,7 @@ fn all() -> Vec<Bad> {
     let bottlerocket = |user_data: &str| of("Bottlerocket", user_data);
     let user_data = |reason, word| [conditions::VALIDATION_SUCCEEDED, reason, word];
     let large = "x".repeat(17_000);
+    let many: serde_json::Map<String, Value> = (0..45).map(|number| (format!("k{number}"), json!("v"))).collect();
     vec![
         bad("no-subnet", json!({"subnetSelectorTerms": nothing()}), [conditions::SUBNETS_READY, "SubnetsNotFound", "subnetSelectorTerms"]),
         bad(
@@ -58,6 +59,7 @@ fn all() -> Vec<Bad> {
             bottlerocket("[settings.kubernetes]\nmax-pods = \"110\""),
             user_data("UserDataInvalid", "settings.kubernetes.max-pods"),
         ),
+        bad("many-tags", json!({"tags": many}), user_data("TagValidationFailed", "at most 44")),
         bad("no-family", of("Ubuntu2404", ""), user_data("UnknownAMIFamily", "Ubuntu2404")),
     ]
 }

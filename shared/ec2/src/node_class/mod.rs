@@ -156,7 +156,7 @@ pub fn refusal(class: &Ec2NodeClass, settings: &Settings) -> Option<String> {
         Ok(kubelet) => refused_user_data(class, &kubelet, &cluster),
         Err(verdict) => Some(verdict),
     };
-    let verdict = unknown_family(class).or_else(of_node).or_else(|| reserved_tag(class));
+    let verdict = unknown_family(class).or_else(of_node).or_else(|| refused_tag(class));
     verdict.map(|verdict| verdict.message)
 }
 
@@ -191,7 +191,7 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict
     {
         return verdict;
     }
-    reserved_tag(class).unwrap_or_else(Verdict::yes)
+    refused_tag(class).unwrap_or_else(Verdict::yes)
 }
 
 fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {
@@ -224,10 +224,28 @@ fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict
     unsupported.map_or(Ok(kubelet), Err)
 }
 
-fn reserved_tag(class: &Ec2NodeClass) -> Option<Verdict> {
-    let tags = class.spec.tags.iter().flatten().map(|(key, _)| key);
-    let key = tags.filter(|key| is_reserved_tag(key)).min()?;
-    Some(Verdict::no("TagValidationFailed", format!("spec.tags may not set {key}: Whittle needs it to find its machines")))
+/// The tags that a class may have: EC2 takes fifty of a machine, and Whittle launches one with six of its own.
+const TAGS_MAX: usize = 44;
+/// EC2's limits of a tag, in letters.
+const TAG_KEY_MAX: usize = 128;
+const TAG_VALUE_MAX: usize = 256;
+
+/// Why EC2 would not take the tags of a class, or Whittle not find its machines.
+fn refused_tag(class: &Ec2NodeClass) -> Option<Verdict> {
+    let tags = class.spec.tags.as_ref()?;
+    let problem = |(key, value): (&String, &String)| match () {
+        () if is_reserved_tag(key) => Some(format!("spec.tags may not set {key}: Whittle needs it to find its machines")),
+        () if key.to_ascii_lowercase().starts_with("aws:") => Some(format!("spec.tags may not set {key}: EC2 keeps aws: for itself")),
+        () if key.chars().count() > TAG_KEY_MAX => Some(format!("spec.tags has a key of more than {TAG_KEY_MAX} letters: {key}")),
+        () if value.chars().count() > TAG_VALUE_MAX => Some(format!("spec.tags: the value of {key} has more than {TAG_VALUE_MAX} letters")),
+        () => None,
+    };
+    let are_too_many = || {
+        let remedy = "EC2 takes 50 of a machine, and Whittle launches one with 6 of its own";
+        (tags.len() > TAGS_MAX).then(|| format!("spec.tags has {} tags, at most {TAGS_MAX} are possible: {remedy}", tags.len()))
+    };
+    let message = tags.iter().find_map(problem).or_else(are_too_many)?;
+    Some(Verdict::no("TagValidationFailed", message))
 }
 
 /// Why the expressions of a class have no value on some type of the region; `None` if they have one on each.

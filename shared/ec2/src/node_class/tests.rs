@@ -292,6 +292,32 @@ fn invalid_settings_make_a_class_not_ready() {
 }
 
 #[test]
+fn tags_that_ec2_would_not_take_make_a_class_not_ready() {
+    let of = |tags: &BTreeMap<String, String>| {
+        let class = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"amiFamily": "AL2", "tags": tags}})).unwrap();
+        let refusal = super::refusal(&class, &Settings::standard()).unwrap_or_default();
+        let unready = unready_conditions(json!({"amiFamily": "AL2", "tags": tags}), |_| {}).0;
+        assert_eq!(unready.is_empty(), refusal.is_empty());
+        assert!(unready.iter().all(|condition| condition == "ValidationSucceeded=False TagValidationFailed"), "{unready:?}");
+        refusal
+    };
+    let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+    let many = |count: usize| (0..count).map(|number| (format!("k{number:02}"), String::new())).collect::<BTreeMap<_, _>>();
+    for taken in [one("Name", "ä b/c"), one(&"k".repeat(128), &"ä".repeat(256)), one("awsome", ""), many(44)] {
+        assert_eq!(of(&taken), "");
+    }
+    for (refused, word) in [
+        (one("aws:team", "a"), "aws:team"),
+        (one("AWS:team", "a"), "AWS:team"),
+        (one(&"k".repeat(129), ""), "128"),
+        (one("team", &"a".repeat(257)), "value of team"),
+        (many(45), "45 tags, at most 44"),
+    ] {
+        assert!(of(&refused).contains(word), "{}", of(&refused));
+    }
+}
+
+#[test]
 fn user_data_that_no_cluster_could_launch_with_are_a_refusal_and_others_are_none() {
     let of = |family: &str, user_data: &str| {
         let spec = json!({"amiFamily": family, "userData": user_data});
