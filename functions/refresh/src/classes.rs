@@ -76,12 +76,29 @@ async fn placement_groups<C: Discovery>(cloud: &C, class: &Ec2NodeClass) -> Resu
     }
 }
 
-/// The Event for a class whose lookup AWS refuses. The stored results stay valid: dropping an image or a subnet would replace all
-/// of its nodes.
-pub(crate) fn refused_event(class: &Ec2NodeClass, error: &CloudError) -> ClusterEvent {
-    let remedy = "allow this call for the role of refresh; list your own SSM parameters in the stack's parameter ImageParameters";
+/// The Event for a class whose lookup AWS refuses, for want of a permission or for what it asks; `None` after another error, which may
+/// pass. The stored results stay valid: dropping an image or a subnet would replace all of its nodes.
+pub(crate) fn refused_event(class: &Ec2NodeClass, error: &CloudError) -> Option<ClusterEvent> {
+    let remedy = match error.kind {
+        CloudErrorKind::Unauthorized => {
+            "allow this call for the role of refresh; list your own SSM parameters in the stack's parameter ImageParameters".to_owned()
+        }
+        CloudErrorKind::Invalid => format!("correct {} of the class, which gave AWS what it refuses", field_of(error.call)),
+        _ => return None,
+    };
     let message = format!("{error}. Until this is fixed, the class keeps its last resolved state: {remedy}");
-    ClusterEvent::warning(Involved::object(class), "LookupRefused", message)
+    Some(ClusterEvent::warning(Involved::object(class), "LookupRefused", message))
+}
+
+/// The field of a class from which a call has its parameters.
+fn field_of(call: &str) -> &'static str {
+    match call {
+        "DescribeImages" | "GetParameter" => "spec.amiSelectorTerms",
+        "DescribeSubnets" => "spec.subnetSelectorTerms",
+        "DescribeSecurityGroups" => "spec.securityGroupSelectorTerms",
+        "DescribeCapacityReservations" => "spec.capacityReservationSelectorTerms",
+        _ => "the spec",
+    }
 }
 
 /// The instance profile of a class.
@@ -103,6 +120,10 @@ async fn profile<C: Discovery>(cloud: &C, cluster: &ClusterName, class: &Ec2Node
             Ok(role) => Ok(Profile { name: Some(name.clone()), role, error: None }),
             Err(error) if error.kind == CloudErrorKind::NotFound => {
                 Ok(Profile { error: Some(ProfileError::ProfileNotFound(name.clone())), ..Profile::default() })
+            }
+            Err(error) if error.kind == CloudErrorKind::Invalid => {
+                let (name, problem) = (name.clone(), error.message);
+                Ok(Profile { error: Some(ProfileError::ProfileNameInvalid { name, problem }), ..Profile::default() })
             }
             Err(error) => Err(error),
         };

@@ -19,9 +19,9 @@ use whittle_claims::{Doorbell, LeftNodes, NodeClassRecord, PoolHealth, Record, S
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    CatalogWriter, ClaimStore, Clock, CloudErrorKind, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError,
-    Listing, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event,
-    rights, unless_conflict, update_record,
+    CatalogWriter, ClaimStore, Clock, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Listing, Queues,
+    RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event, rights,
+    unless_conflict, update_record,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -98,8 +98,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             // The stored results are kept; the next run retries.
             Err(error) => {
                 done.report.count("classes_failed");
-                if error.kind == CloudErrorKind::Unauthorized && !settings.shadow {
-                    publish_event(ports.cluster(), cluster, &classes::refused_event(&class, &error)).await;
+                if let Some(event) = classes::refused_event(&class, &error).filter(|_| !settings.shadow) {
+                    publish_event(ports.cluster(), cluster, &event).await;
                 }
                 failure.get_or_insert(HandleError::Cloud(error));
             }

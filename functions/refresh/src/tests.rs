@@ -588,13 +588,13 @@ struct Counting<'a> {
     catalogs: AtomicU32,
     spot_prices: AtomicU32,
     reservations: AtomicU32,
-    refuses_images: bool,
+    refuses_images: Option<CloudErrorKind>,
     refuses_groups: bool,
     refuses_types: bool,
     refuses_prices: bool,
     refuses_reservations: bool,
     lacks_profiles: bool,
-    /// What IAM answers instead of making a profile.
+    /// What IAM answers instead of making or showing a profile.
     profile_error: Option<CloudError>,
     /// The catalog of a concurrent run, which is stored while types are read.
     stores_meanwhile: Option<Vec<u8>>,
@@ -607,7 +607,7 @@ impl<'a> Counting<'a> {
             catalogs: AtomicU32::new(0),
             spot_prices: AtomicU32::new(0),
             reservations: AtomicU32::new(0),
-            refuses_images: false,
+            refuses_images: None,
             refuses_groups: false,
             refuses_types: false,
             refuses_prices: false,
@@ -634,9 +634,9 @@ impl Discovery for Counting<'_> {
         self.ec2.security_groups(terms).await
     }
     async fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> Result<Vec<Image>, CloudError> {
-        if self.refuses_images {
-            let (code, message) = ("AccessDeniedException".to_owned(), "SSM parameter /mine: no".to_owned());
-            return Err(CloudError { kind: whittle_ports::CloudErrorKind::Unauthorized, call: "GetParameter", code, message });
+        if let Some(kind) = self.refuses_images {
+            let (code, message) = ("Refused".to_owned(), "SSM parameter /mine: no".to_owned());
+            return Err(CloudError { kind, call: "GetParameter", code, message });
         }
         self.ec2.images(terms, kubernetes_version).await
     }
@@ -667,6 +667,9 @@ impl Discovery for Counting<'_> {
         }
     }
     async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
+        if let Some(error) = &self.profile_error {
+            return Err(error.clone());
+        }
         if self.lacks_profiles {
             let message = format!("Instance Profile {profile} cannot be found.");
             return Err(CloudError {
@@ -731,19 +734,33 @@ fn computed_kubelet_settings_need_the_feature_gate() {
     check_refused(&run_under(&simulation, &settings), conditions::VALIDATION_SUCCEEDED, "KubeletExpressionEvaluationFailed", &words);
 }
 
-/// Without one term, all machines of its images would drift.
-#[test]
-fn a_refused_lookup_is_an_event_and_keeps_the_stored_results() {
+/// The message of the Event about the class, if there is one, after a run in which its images could not be looked up.
+fn without_images(kind: CloudErrorKind) -> Option<String> {
     let simulation = world();
     let (known, ports) = (record(&simulation).unwrap(), simulation.ports());
-    let ec2 = Counting { refuses_images: true, ..Counting::over(&ports) };
+    let ec2 = Counting { refuses_images: Some(kind), ..Counting::over(&ports) };
     let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
     assert!(block_on(crate::handle(adapters, &Settings::default(), &cluster())).is_err(), "the function's error alarm fires");
     assert_eq!(record(&simulation).unwrap(), known);
     let world = simulation.world();
-    let event = world.cluster.events.iter().find(|kept| kept.event.reason == "LookupRefused").unwrap();
+    let event = world.cluster.events.iter().find(|kept| kept.event.reason == "LookupRefused")?;
     assert_eq!((event.event.kind.as_str(), event.event.name.as_str()), ("EC2NodeClass", "default"));
-    assert!(event.event.message.contains("/mine") && event.event.message.contains("ImageParameters"), "{}", event.event.message);
+    assert!(event.event.message.contains("/mine"), "{}", event.event.message);
+    Some(event.event.message.clone())
+}
+
+/// Without one term, all machines of its images would drift.
+#[test]
+fn a_refused_lookup_is_an_event_and_keeps_the_stored_results() {
+    assert!(without_images(CloudErrorKind::Unauthorized).is_some_and(|message| message.contains("ImageParameters")));
+    assert!(without_images(CloudErrorKind::Invalid).is_some_and(|message| message.contains("spec.amiSelectorTerms")));
+}
+
+#[test]
+fn a_lookup_that_fails_for_now_is_no_event() {
+    for kind in [CloudErrorKind::Unknown, CloudErrorKind::Throttled] {
+        assert_eq!(without_images(kind), None, "{kind:?}");
+    }
 }
 
 #[test]

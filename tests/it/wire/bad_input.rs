@@ -46,6 +46,11 @@ fn all() -> Vec<Bad> {
         bad("no-alias", json!({"amiSelectorTerms": [{"alias": "ubuntu@latest"}]}), [amis, "UnsupportedAlias", "ubuntu"]),
         bad("no-role", json!({"role": "missing-role"}), [profile, "NodeRoleNotFound", "missing-role"]),
         bad("no-profile", json!({"role": null, "instanceProfile": "missing"}), [profile, "InstanceProfileNotFound", "missing"]),
+        bad(
+            "arn-profile",
+            json!({"role": null, "instanceProfile": "arn:aws:iam::111122223333:instance-profile/nodes"}),
+            [profile, "InstanceProfileNotFound", "without ARN"],
+        ),
         bad("neither", json!({"role": null}), [profile, "NodeRoleNotSet", "spec.role"]),
         bad("no-placement", json!({"placementGroupSelector": {"name": "gone"}}), [placement, "PlacementGroupNotFound", "gone"]),
         bad("large", of("AL2023", &large), user_data("UserDataSizeLimitExceeded", "16384")),

@@ -122,6 +122,26 @@ fn a_role_that_iam_lacks_is_named_and_a_profile_that_it_does_not_show_yet_is_wai
 }
 
 #[test]
+fn an_arn_for_the_name_of_a_profile_is_told_and_keeps_nothing_else_from_being_known() {
+    let arn = "arn:aws:iam::111122223333:instance-profile/nodes";
+    let (simulation, settings) = fenced(|world| {
+        world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
+            class.spec.role = None;
+            class.spec.instance_profile = Some(arn.into());
+        });
+    });
+    let ports = simulation.ports();
+    let (code, message) = ("ValidationError".to_owned(), "The specified value for instanceProfileName is invalid.".to_owned());
+    let error = CloudError { kind: CloudErrorKind::Invalid, call: "GetInstanceProfile", code, message };
+    let ec2 = Counting { profile_error: Some(error), ..Counting::over(&ports) };
+    let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
+    let seen = (class(&simulation).unwrap(), record(&simulation).unwrap());
+    check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "InstanceProfileNotFound", &[arn, "spec.instanceProfile", "without ARN"]);
+    assert!(!seen.1.subnets.is_empty() && !seen.1.amis.is_empty());
+}
+
+#[test]
 fn a_profile_that_does_not_exist_is_named_where_roles_are_fenced_too() {
     let (simulation, settings) = fenced(|world| {
         world.cluster.objects.change::<Ec2NodeClass>("default", |class| {

@@ -21,6 +21,9 @@ pub enum ProfileError {
     NotSet,
     #[error("there is no instance profile {0}, which spec.instanceProfile names: create it, or correct the field")]
     ProfileNotFound(String),
+    /// With IAM's answer.
+    #[error("spec.instanceProfile {name:?} is no name of an instance profile: give the name alone, without ARN or path ({problem})")]
+    ProfileNameInvalid { name: String, problem: String },
     #[error("there is no IAM role {0}, which spec.role names: create it, or correct the field")]
     RoleNotFound(String),
     /// With IAM's answer.
@@ -32,7 +35,7 @@ impl ProfileError {
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::NotSet => "NodeRoleNotSet",
-            Self::ProfileNotFound(_) => "InstanceProfileNotFound",
+            Self::ProfileNotFound(_) | Self::ProfileNameInvalid { .. } => "InstanceProfileNotFound",
             Self::RoleNotFound(_) => "NodeRoleNotFound",
             Self::Refused { .. } => "InstanceProfileCreationFailed",
         }

@@ -214,6 +214,7 @@ fn a_class_is_ready_when_all_its_resources_exist() {
     for (error, reason) in [
         (ProfileError::NotSet, "NodeRoleNotSet"),
         (ProfileError::ProfileNotFound("a".into()), "InstanceProfileNotFound"),
+        (ProfileError::ProfileNameInvalid { name: "a/b".into(), problem: String::new() }, "InstanceProfileNotFound"),
         (ProfileError::RoleNotFound("a".into()), "NodeRoleNotFound"),
         (ProfileError::Refused { role: "a".into(), problem: String::new() }, "InstanceProfileCreationFailed"),
     ] {
