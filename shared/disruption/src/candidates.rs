@@ -8,8 +8,8 @@ use super::verdict::Blocker;
 use std::cmp::Ordering;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
-use whittle_api::karpenter::NodePool;
-use whittle_api::labels;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::{conditions, labels};
 use whittle_model::disruption::{Method, Removal};
 use whittle_model::pods::{is_active, is_reschedulable};
 use whittle_model::scheduling::Unready;
@@ -29,6 +29,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) cost: Cost,
     /// Set when a pod must not be disrupted; only methods that override pods may remove the node then.
     pub(crate) pod_blocker: Option<Blocker>,
+    /// Set while the pool's node class is not ready, so that no types of the pool are known and nothing is launched for it.
+    pub(crate) pool_blocker: Option<Blocker>,
 }
 
 impl<'a> Candidate<'a> {
@@ -45,10 +47,22 @@ impl<'a> Candidate<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.cost <= Cost::ONE
     }
-    /// Whether a method may remove the node despite its pods.
+    /// Whether a method may remove the node despite its pods, and despite a node class that is not ready: an empty node needs no
+    /// replacement, and that of a drifted one is never of its own pool then.
     pub(crate) fn may_be_disrupted_by(&self, method: Method) -> bool {
         let grace = self.machine.claim().is_some_and(|claim| claim.spec.termination_grace_period.is_some());
-        self.pod_blocker.is_none() || method.overrides_pod_blockers() && grace
+        let despite_pods = self.pod_blocker.is_none() || method.overrides_pod_blockers() && grace;
+        let despite_class = self.pool_blocker.is_none()
+            || match method {
+                Method::Emptiness => self.is_empty(),
+                Method::Drift => true,
+                Method::StaticDrift | Method::MultiNode | Method::SingleNode => false,
+            };
+        despite_pods && despite_class
+    }
+    /// Why the node is kept unless a method overrides it. That the node class is not ready keeps no empty node.
+    pub(crate) fn blocker(&self) -> Option<&Blocker> {
+        self.pool_blocker.as_ref().filter(|_| !self.is_empty()).or(self.pod_blocker.as_ref())
     }
     /// What is not paid any more once the node is gone: its price in the catalog, or that of its launch.
     pub(crate) fn paid(&self) -> Price {
@@ -81,11 +95,15 @@ impl<'a> Candidate<'a> {
 /// Applies the checks of disruption 3 in order; the first that fails is returned.
 pub(crate) fn candidate<'a>(view: &ClusterView<'a>, machine: &'a Machine<'a>) -> Result<Candidate<'a>, Blocker> {
     let pool = node_checks(view, machine)?;
+    let pool_blocker = match pool_blocker(view, pool) {
+        Some(blocker) if pool.is_static() || !is_class_unready(view, pool) => return Err(blocker),
+        found => found,
+    };
     let instance_type = machine.label(labels::INSTANCE_TYPE).and_then(|name| view.instance_type(&pool.metadata.name, name));
     let pods: Vec<&Pod> = machine.pods.iter().copied().filter(|pod| is_reschedulable(pod)).collect();
     let cost = reschedule_cost(pods.iter().copied());
     let price = view.price(machine);
-    Ok(Candidate { machine, pool, instance_type, pods, price, cost, pod_blocker: pod_blocker(view, machine) })
+    Ok(Candidate { machine, pool, instance_type, pods, price, cost, pod_blocker: pod_blocker(view, machine), pool_blocker })
 }
 
 fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a NodePool, Blocker> {
@@ -124,15 +142,24 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
         }
     }
     let pool = machine.pool().ok_or(Blocker::NoNodePoolLabel)?;
-    match view.pool(pool) {
-        Some(known) if view.has_types(pool) => Ok(known),
-        Some(known) => {
-            let why = Unready::of(known, view.input.cluster.objects).filter(|unready| matches!(unready, Unready::Condition { .. }));
-            let why = why.map(|unready| unready.to_string());
-            Err(Blocker::NodePoolEmpty { pool: pool.to_owned(), why })
-        }
-        None => Err(Blocker::NodePoolUnknown(pool.to_owned())),
+    view.pool(pool).ok_or_else(|| Blocker::NodePoolUnknown(pool.to_owned()))
+}
+
+/// Set if the pool has no instance types.
+fn pool_blocker(view: &ClusterView<'_>, pool: &NodePool) -> Option<Blocker> {
+    if view.has_types(&pool.metadata.name) {
+        return None;
     }
+    let why = Unready::of(pool, view.input.cluster.objects).filter(|unready| matches!(unready, Unready::Condition { .. }));
+    Some(Blocker::NodePoolEmpty { pool: pool.metadata.name.clone(), why: why.map(|unready| unready.to_string()) })
+}
+
+/// Whether the pool's node class is there and not ready. Karpenter asks for types whether a class is ready or not, and only lacks them
+/// without subnets; a class that is being deleted is none.
+fn is_class_unready(view: &ClusterView<'_>, pool: &NodePool) -> bool {
+    let is_unready = |class: &Ec2NodeClass| !conditions::is_true(&class.status.conditions, conditions::READY);
+    let has_subnets = |class: &&Ec2NodeClass| !class.metadata.is_deleting() && !class.status.subnets.is_empty();
+    pool.class_in(&view.input.cluster.objects.node_classes).filter(has_subnets).is_some_and(is_unready)
 }
 
 /// The first pod that must not be disrupted: by its annotation, or else by a PodDisruptionBudget.

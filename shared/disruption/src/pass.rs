@@ -76,7 +76,7 @@ impl<'w> Pass<'w> {
         match candidate(self.view, machine) {
             Ok(candidate) if candidate.pool.is_shadow() != (mode == PoolMode::Shadow) => {}
             Ok(candidate) => {
-                if let Some(blocker) = &candidate.pod_blocker {
+                if let Some(blocker) = candidate.blocker() {
                     self.block(machine, blocker.clone());
                 }
                 self.candidates.push(candidate);

@@ -14,3 +14,4 @@ mod repair;
 mod scale;
 mod simulation;
 mod static_pools;
+mod unready_class;
