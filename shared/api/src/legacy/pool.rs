@@ -12,6 +12,7 @@ use crate::karpenter::{
 use crate::labels;
 use crate::manifest::Object;
 use crate::meta::ObjectMeta;
+use std::collections::BTreeMap;
 
 /// Origin of a pool that was converted from a Provisioner.
 const PROVISIONER: &str = "Provisioner";
@@ -111,18 +112,22 @@ impl Work<'_> {
 
     /// Gives converted claims the expiry of the pool in their label; without such a pool they never expire.
     pub(super) fn set_expiry_of_claims(&mut self) {
-        for (position, origin) in std::mem::take(&mut self.claims) {
-            let Object::NodeClaim(claim) = &self.slots[position].object else { continue };
-            let expiry = claim.node_pool().and_then(|name| {
-                self.slots.iter().find_map(|slot| match &slot.object {
-                    Object::NodePool(pool) if pool.metadata.name == name && slot.origin == origin => {
-                        Some(pool.spec.template.spec.expire_after.clone())
-                    }
-                    _ => None,
-                })
-            });
-            if let (Some(expiry), Object::NodeClaim(claim)) = (expiry, &mut self.slots[position].object) {
-                claim.spec.expire_after = expiry;
+        let claims = std::mem::take(&mut self.claims);
+        if claims.is_empty() {
+            return;
+        }
+        // By name and origin of the pool; of several the first counts.
+        let mut expiries: BTreeMap<(String, Option<&'static str>), NillableDuration> = BTreeMap::new();
+        for slot in &self.slots {
+            if let Object::NodePool(pool) = &slot.object {
+                let expiry = || pool.spec.template.spec.expire_after.clone();
+                expiries.entry((pool.metadata.name.clone(), slot.origin)).or_insert_with(expiry);
+            }
+        }
+        for (position, origin) in claims {
+            let Object::NodeClaim(claim) = &mut self.slots[position].object else { continue };
+            if let Some(expiry) = claim.node_pool().and_then(|name| expiries.get(&(name.to_owned(), origin))) {
+                claim.spec.expire_after.clone_from(expiry);
             }
         }
     }

@@ -121,6 +121,134 @@ fn a_pool_that_is_added_later_changes_the_class_of_no_other() {
     assert_ne!(added.spec.template.spec.node_class_ref.name, "std");
 }
 
+/// Pools and classes of v1beta1 in such an order that each pool refers past another one's class.
+const CROSSING: &str = "
+apiVersion: karpenter.sh/v1beta1
+kind: NodePool
+metadata: {name: one}
+spec: {template: {spec: {nodeClassRef: {name: b}, requirements: [], kubelet: {maxPods: 11}}}}
+---
+apiVersion: karpenter.k8s.aws/v1beta1
+kind: EC2NodeClass
+metadata: {name: a}
+spec: {amiFamily: Bottlerocket, role: nodes, subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{id: sg-1}]}
+---
+apiVersion: karpenter.sh/v1beta1
+kind: NodePool
+metadata: {name: two}
+spec: {template: {spec: {nodeClassRef: {name: a}, requirements: [], kubelet: {maxPods: 22}}}}
+---
+apiVersion: karpenter.k8s.aws/v1beta1
+kind: EC2NodeClass
+metadata: {name: b}
+spec: {amiFamily: Bottlerocket, role: nodes, subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{id: sg-2}]}
+---
+apiVersion: karpenter.sh/v1beta1
+kind: NodePool
+metadata: {name: three}
+spec: {template: {spec: {nodeClassRef: {name: b}, requirements: [], kubelet: {maxPods: 33}}}}
+---
+apiVersion: karpenter.sh/v1beta1
+kind: NodePool
+metadata: {name: four}
+spec: {template: {spec: {nodeClassRef: {name: a}, requirements: []}}}
+---
+apiVersion: karpenter.sh/v1beta1
+kind: NodePool
+metadata: {name: five}
+spec: {template: {spec: {nodeClassRef: {name: b}, requirements: [], kubelet: {maxPods: 11}}}}
+";
+
+fn class_named<'a>(objects: &'a [Object], name: &str) -> &'a crate::karpenter::Ec2NodeClass {
+    let named = objects.iter().find_map(|object| match object {
+        Object::NodeClass(class) if class.metadata.name == name => Some(class.as_ref()),
+        _ => None,
+    });
+    named.unwrap_or_else(|| panic!("no class {name}"))
+}
+
+/// Each pool with the class that it was written for, and with the pods and the security group of the class that it has now.
+fn joined(objects: &[Object]) -> Vec<String> {
+    let pools = objects.iter().filter_map(|object| if let Object::NodePool(pool) = object { Some(pool) } else { None });
+    let joined = pools.map(|pool| {
+        let class = class_named(objects, &pool.spec.template.spec.node_class_ref.name);
+        let pods = class.spec.kubelet.as_ref().map_or_else(|| "no".to_owned(), |kubelet| kubelet["maxPods"].to_string());
+        let written_for = class.metadata.name.split('-').next().unwrap_or_default();
+        let group = class.spec.security_group_selector_terms[0].id.as_deref().unwrap_or_default();
+        format!("{} {written_for} {pods} {group}", pool.metadata.name)
+    });
+    joined.collect()
+}
+
+#[test]
+fn each_pool_keeps_its_own_class_and_block_whatever_the_order() {
+    let expected = ["one b 11 sg-2", "two a 22 sg-1", "three b 33 sg-2", "four a no sg-1", "five b 11 sg-2"];
+    for purpose in [Purpose::Output, Purpose::OnRead] {
+        assert_eq!(joined(&converted(CROSSING, purpose).objects), expected, "{purpose:?}");
+    }
+    let printed = converted(CROSSING, Purpose::Output);
+    let names: Vec<String> = printed.objects.iter().map(|object| object.key().split('-').next().unwrap_or_default().to_owned()).collect();
+    assert_eq!(names, ["one", "a", "a", "two", "b", "b", "b", "three", "four", "five"], "a derived class stands behind its own");
+    let made: Vec<&str> = printed.warnings.iter().filter_map(|note| note.text.strip_prefix("made from ")).collect();
+    assert_eq!(
+        made,
+        [
+            r#""a" for the kubelet settings of NodePool "two""#,
+            r#""b" for the kubelet settings of NodePool "one", "five""#,
+            r#""b" for the kubelet settings of NodePool "three""#
+        ]
+    );
+}
+
+/// What a conversion printed is converted together with more: the name of a derived class is there already.
+#[test]
+fn a_derived_class_that_is_there_already_gets_the_block_of_its_pool() {
+    let printed = converted(CROSSING, Purpose::Output).objects;
+    let derived = printed.iter().map(Object::key).find(|name| name.starts_with("a-")).unwrap();
+    let text = "apiVersion: karpenter.k8s.aws/v1beta1\nkind: EC2NodeClass\nmetadata: {name: NAME}\n\
+                spec: {amiFamily: Bottlerocket, role: nodes, subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{id: sg-3}]}\n";
+    let objects = converted(&format!("{CROSSING}---\n{}", text.replace("NAME", &derived)), Purpose::Output).objects;
+    let last = objects.last().unwrap();
+    let Object::NodeClass(class) = last else { panic!("a class: {last:?}") };
+    assert_eq!((class.metadata.name.as_str(), &class.spec.kubelet), (derived.as_str(), &Some(serde_json::json!({"maxPods": 22}))));
+}
+
+#[test]
+fn claims_expire_with_the_pool_of_their_own_kind_and_name() {
+    let text = "
+apiVersion: karpenter.sh/v1beta1
+kind: NodeClaim
+metadata: {name: of-pool, labels: {karpenter.sh/nodepool: x}}
+spec: {nodeClassRef: {name: std}, requirements: []}
+---
+apiVersion: karpenter.sh/v1alpha5
+kind: Provisioner
+metadata: {name: x}
+spec: {providerRef: {name: std}, ttlSecondsUntilExpired: 3600}
+---
+apiVersion: karpenter.sh/v1alpha5
+kind: Machine
+metadata: {name: of-provisioner, labels: {karpenter.sh/provisioner-name: x}}
+spec: {machineTemplateRef: {name: std}, requirements: []}
+---
+apiVersion: karpenter.sh/v1beta1
+kind: NodePool
+metadata: {name: x}
+spec: {template: {spec: {nodeClassRef: {name: std}, requirements: []}}, disruption: {expireAfter: 48h}}
+---
+apiVersion: karpenter.sh/v1beta1
+kind: NodeClaim
+metadata: {name: of-none, labels: {karpenter.sh/nodepool: y}}
+spec: {nodeClassRef: {name: std}, requirements: []}
+";
+    let objects = converted(text, Purpose::OnRead).objects;
+    let claims = objects.iter().filter_map(|object| match object {
+        Object::NodeClaim(claim) => Some((claim.metadata.name.as_str(), claim.spec.expire_after.span().map(|span| span.as_hours()))),
+        _ => None,
+    });
+    assert_eq!(claims.collect::<Vec<_>>(), [("of-pool", Some(48)), ("of-provisioner", Some(1)), ("of-none", None)]);
+}
+
 #[test]
 fn objects_converted_on_read_are_marked_and_have_no_placeholder() {
     let objects = converted(TWO_POOLS, Purpose::OnRead).objects;
