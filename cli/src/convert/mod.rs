@@ -148,11 +148,12 @@ fn print(output: Output, converted: &Converted, out: &mut dyn Write) -> io::Resu
         // Such letters are in strings alone, where JSON has these escapes.
         return writeln!(out, "{}", printing::harmless(&format!("{list:#}"), false));
     }
+    let notes = notes_by_title(&converted.warnings);
     for (position, (title, value)) in values.iter().enumerate() {
         if 0 < position {
             writeln!(out, "---")?;
         }
-        for note in notes(&converted.warnings, title) {
+        for note in notes.get(title.as_str()).into_iter().flatten() {
             writeln!(out, "# {note}")?;
         }
         let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
@@ -169,8 +170,13 @@ fn title(object: &Object) -> String {
     format!("{} {:?}", object.type_meta().1, object.key())
 }
 
-fn notes<'a>(warnings: &'a [Note], title: &str) -> impl Iterator<Item = &'a str> {
-    warnings.iter().filter(move |note| note.in_output && note.object == title).map(|note| note.text.as_str())
+/// The notes that are printed above objects, by kind and name.
+fn notes_by_title(warnings: &[Note]) -> BTreeMap<&str, Vec<&str>> {
+    let mut notes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for note in warnings.iter().filter(|note| note.in_output) {
+        notes.entry(&note.object).or_default().push(&note.text);
+    }
+    notes
 }
 
 /// The object as a user would write it: no status, no empty blocks.

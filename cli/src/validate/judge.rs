@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::crd;
 use whittle_api::field::{FieldError, FieldPath};
-use whittle_api::legacy::{self, ConvertOptions, Converted, Purpose};
+use whittle_api::legacy::{self, ConvertError, ConvertOptions, Converted, Purpose};
 use whittle_api::manifest::{self, Document, Object};
 use whittle_api::runtime::Findings;
 use whittle_api::validate::{self, Served, Size};
@@ -252,18 +252,24 @@ fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, FieldError>>
     let options = ConvertOptions::new(Purpose::Output);
     let mut set: Vec<Object> =
         objects.iter().zip(&together).filter(|(_, together)| **together).filter_map(|(object, _)| object.clone()).collect();
+    let key = |object: &Object| {
+        let (kind, name) = target(object);
+        (kind.to_owned(), name)
+    };
+    let places: BTreeMap<(String, String), usize> = set.iter().enumerate().map(|(at, object)| (key(object), at)).collect();
     let converted = legacy::convert(set.clone(), &options);
+    let outcomes = Outcomes::of(&converted);
     objects
         .into_iter()
         .zip(together)
         .map(|(object, together)| {
             let object = object?;
-            if !together && let Some(earlier) = set.iter_mut().find(|earlier| target(earlier) == target(&object)) {
-                *earlier = object.clone();
+            if !together && let Some(earlier) = places.get(&key(&object)) {
+                set[*earlier] = object.clone();
             }
             match object {
-                Object::Legacy(_) if together => Some(find(&converted, &object)),
-                Object::Legacy(_) => Some(find(&legacy::convert(set.clone(), &options), &object)),
+                Object::Legacy(_) if together => Some(outcomes.find(&object)),
+                Object::Legacy(_) => Some(Outcomes::of(&legacy::convert(set.clone(), &options)).find(&object)),
                 _ => None,
             }
         })
@@ -293,19 +299,45 @@ fn target(object: &Object) -> (&str, String) {
     (kind, name.unwrap_or(key))
 }
 
-/// What became of an old object.
-fn find(converted: &Converted, old: &Object) -> Result<Conversion, FieldError> {
-    let (kind, name) = target(old);
-    // Conversions speak of objects without their namespaces.
-    let old_title = format!("{} {name:?}", old.type_meta().1);
-    if let Some(error) = converted.errors.iter().find(|error| error.object == old_title) {
-        return Err(unconvertible(FieldError::new(FieldPath::of(&error.field), error.message.clone())));
+/// A conversion by the names of its objects.
+struct Outcomes<'c> {
+    /// By kind and name of the old object; of several the first.
+    errors: BTreeMap<&'c str, &'c ConvertError>,
+    /// By kind and name as v1; of several the first.
+    objects: BTreeMap<(&'c str, String), &'c Object>,
+    /// Texts, by kind and name as v1.
+    notes: BTreeMap<&'c str, Vec<&'c str>>,
+}
+
+impl<'c> Outcomes<'c> {
+    fn of(converted: &'c Converted) -> Self {
+        let mut out = Self { errors: BTreeMap::new(), objects: BTreeMap::new(), notes: BTreeMap::new() };
+        for error in &converted.errors {
+            out.errors.entry(&error.object).or_insert(error);
+        }
+        for object in &converted.objects {
+            out.objects.entry(target(object)).or_insert(object);
+        }
+        for note in &converted.warnings {
+            out.notes.entry(&note.object).or_default().push(&note.text);
+        }
+        out
     }
-    let found = converted.objects.iter().find(|object| target(object) == (kind, name.clone()));
-    let Some((object, value)) = found.and_then(|object| Some((object.clone(), object.to_json()?))) else {
-        return Err(FieldError::new(FieldPath::root(), "it has no equivalent in v1: `whittle convert` says why"));
-    };
-    let title = format!("{kind} {name:?}");
-    let notes = converted.warnings.iter().filter(|note| note.object == title).map(|note| note.text.clone()).collect();
-    Ok(Conversion { object, value, notes })
+
+    /// What became of an old object.
+    fn find(&self, old: &Object) -> Result<Conversion, FieldError> {
+        let (kind, name) = target(old);
+        // Conversions speak of objects without their namespaces.
+        let old_title = format!("{} {name:?}", old.type_meta().1);
+        if let Some(error) = self.errors.get(old_title.as_str()) {
+            return Err(unconvertible(FieldError::new(FieldPath::of(&error.field), error.message.clone())));
+        }
+        let title = format!("{kind} {name:?}");
+        let found = self.objects.get(&(kind, name)).copied();
+        let Some((object, value)) = found.and_then(|object| Some((object.clone(), object.to_json()?))) else {
+            return Err(FieldError::new(FieldPath::root(), "it has no equivalent in v1: `whittle convert` says why"));
+        };
+        let notes = self.notes.get(title.as_str()).into_iter().flatten().map(|text| (*text).to_owned()).collect();
+        Ok(Conversion { object, value, notes })
+    }
 }

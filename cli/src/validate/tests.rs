@@ -424,6 +424,26 @@ fn kinds_from_before_v1_are_judged_as_converted() {
 }
 
 #[test]
+fn each_object_from_before_v1_is_judged_as_what_became_of_it() {
+    let class = |name: &str| OLD_CLASS.replace("{name: default}", &format!("{{name: {name}}}"));
+    let pool = |name: &str, class: &str, pods: u64| {
+        let pool = old_pool(name, "").replace("{name: default}", &format!("{{name: {class}}}"));
+        pool.replace("maxPods: 20", &format!("maxPods: {pods}"))
+    };
+    let input = [pool("x", "b", 11), class("a"), pool("y", "a", 22), class("b"), pool("z", "missing", 33)].concat();
+    let ran = run_on(&json(), &input);
+    let objects = ran.objects();
+    assert_eq!((ran.code, objects.len()), (ExitCode::SUCCESS, 5), "{}", ran.out);
+    let pods = |at: usize| objects[at]["defaulted"]["kubelet"]["maxPods"].clone();
+    assert_eq!((pods(1), pods(3)), (22.into(), 11.into()), "{}", ran.out);
+    let class_of = |at: usize| objects[at]["defaulted"]["template"]["spec"]["nodeClassRef"]["name"].clone();
+    assert_eq!((class_of(0), class_of(2), class_of(4)), ("b".into(), "a".into(), "missing".into()));
+    let noted: Vec<bool> =
+        objects.iter().map(|object| object["warnings"].to_string().contains("EC2NodeClass \\\"missing\\\", which is not among")).collect();
+    assert_eq!(noted, [false, false, false, false, true], "{}", ran.out);
+}
+
+#[test]
 fn many_objects_are_judged_each_in_its_turn() {
     let input: String = (0..3000).map(|at| pool(&format!("pool-{at}"), if at % 2 == 0 { "" } else { "  weight: 0\n" })).collect();
     let ran = run_on(&json(), &input);
