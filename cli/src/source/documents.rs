@@ -172,8 +172,13 @@ impl ParsedDocuments {
             return;
         }
         let has_position = text.is_some();
-        let text = text.map_or_else(|| document.value.to_string(), |(lines_before, text)| at_original_lines(lines_before, text));
-        let read = manifest::read(path, &text);
+        let read = match text {
+            None => manifest::read(path, &document.value.to_string()),
+            // Only errors have line numbers, and the lines before each document are all of the file.
+            Some((lines_before, text)) => {
+                manifest::read(path, text).or_else(|_| manifest::read(path, &at_original_lines(lines_before, text)))
+            }
+        };
         let errors = read.as_ref().err().into_iter().flatten().map(|fault| {
             let mut fault = fault.clone();
             fault.document = number;
