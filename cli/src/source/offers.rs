@@ -8,6 +8,7 @@ use super::requirements;
 use super::settings::EXPRESSIONS;
 use crate::money::Currency;
 use clap::Args;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use whittle_claims::NodeClassRecord;
 use whittle_ec2::facts::tables::{has_prices, price_stand_in};
 use whittle_ec2::facts::{Catalog, offline};
 use whittle_ec2::fleet::image_for;
-use whittle_ec2::instance_types::{Context, Settings, Unavailable, resolve};
+use whittle_ec2::instance_types::{Context, Settings, Unavailable, relevant_settings, resolve};
 use whittle_ec2::kubelet::{Expressions, Kubelet};
 use whittle_ec2::node_class;
 use whittle_model::scheduling::InstanceTypes;
@@ -64,6 +65,8 @@ impl Offers {
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
         let settings = settings(manifests);
         let mut by_class: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
+        // A list has megabytes, and most classes differ only in what no type depends on.
+        let mut by_settings: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
         let mut offered = InstanceTypesByPool::new();
         for pool in &manifests.objects.node_pools {
             let class = class_of(pool, &manifests.node_classes);
@@ -72,7 +75,10 @@ impl Offers {
                 Some(types) => Arc::clone(types),
                 // As the functions do; the reason is in its conditions.
                 None if is_refused(&class) => Arc::new(InstanceTypes::default()),
-                None => Arc::new(types_of(&class, &tables, &settings)?.into()),
+                None => match by_settings.entry(relevant_settings(&class)) {
+                    Entry::Occupied(known) => Arc::clone(known.get()),
+                    Entry::Vacant(new) => Arc::clone(new.insert(Arc::new(types_of(&class, &tables, &settings)?.into()))),
+                },
             };
             by_class.insert(key, Arc::clone(&types));
             offered.insert(pool.metadata.name.clone(), types);

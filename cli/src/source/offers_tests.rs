@@ -59,6 +59,37 @@ fn a_dump_of_a_cluster_is_planned_with_the_tables_of_its_region() {
 }
 
 #[test]
+fn classes_share_their_types_unless_they_differ_in_what_these_depend_on() {
+    let pool = |name: &str, class: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{template: {{spec: {{nodeClassRef: {{group: \
+             karpenter.k8s.aws, kind: EC2NodeClass, name: {class}}}, requirements: []}}}}}}\n---\n"
+        )
+    };
+    let class = |name: &str, more: &str| {
+        format!(
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: {name}}}\nspec: {{role: {name}, \
+             amiSelectorTerms: [{{alias: al2023@latest}}], subnetSelectorTerms: [{{tags: {{team: {name}}}}}], \
+             securityGroupSelectorTerms: [{{tags: {{a: b}}}}]{more}}}\n---\n"
+        )
+    };
+    let text = [
+        pool("one", "a"),
+        pool("two", "b"),
+        pool("three", "c"),
+        pool("four", "a"),
+        class("a", ""),
+        class("b", ", tags: {team: b}"),
+        class("c", ", kubelet: {maxPods: 20}"),
+    ];
+    let offers = Offers { region: Some("us-east-1".to_owned()), ..Offers::default() };
+    let types = offers.read(&manifests(&text.concat())).unwrap().types;
+    assert!(Arc::ptr_eq(&types["one"], &types["two"]) && Arc::ptr_eq(&types["one"], &types["four"]));
+    let pods = |pool: &str| types[pool].find("m5.xlarge").unwrap().capacity.get("pods").units_ceil();
+    assert_eq!((pods("one"), pods("two"), pods("three")), (58, 58, 20));
+}
+
+#[test]
 fn a_node_class_missing_from_the_manifests_has_all_defaults() {
     let (pool, _) = DUMP.split_once("- apiVersion: karpenter.k8s.aws/v1").unwrap();
     let pod = DUMP.split_once("- apiVersion: v1\n  kind: Pod").unwrap().1;

@@ -13,7 +13,9 @@ use crate::facts::{Catalog, InstanceTypeFacts};
 use crate::kubelet::{self, Expressions, Kubelet, KubeletError, Resolved};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
-use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, ResolvedCapacityReservation, ResolvedPlacementGroup};
+use whittle_api::karpenter::{
+    AmiFamily, Ec2NodeClass, Ec2NodeClassSpec, Ec2NodeClassStatus, ResolvedCapacityReservation, ResolvedPlacementGroup,
+};
 use whittle_units::Quantity;
 
 /// Settings of the whole installation (aws 1.1).
@@ -79,6 +81,40 @@ impl<'a> Context<'a> {
             count => (1..=count).map(Some).collect(),
         }
     }
+}
+
+/// What of a class its types depend on, as text: two classes that differ in nothing else have equal types in equal contexts, unless EC2
+/// refuses machines to one of them ([`Unavailable::refused`]). Of what a class selects, that is what its status says was found.
+pub fn relevant_settings(class: &Ec2NodeClass) -> String {
+    // All fields are named, so that a new one is not overlooked.
+    let Ec2NodeClassSpec {
+        subnet_selector_terms: _,
+        security_group_selector_terms: _,
+        capacity_reservation_selector_terms: _,
+        placement_group_selector: _,
+        associate_public_ip_address,
+        ami_selector_terms,
+        ami_family,
+        user_data: _,
+        role: _,
+        instance_profile: _,
+        tags: _,
+        kubelet,
+        block_device_mappings,
+        instance_store_policy,
+        network_interfaces,
+        ip_prefix_count,
+        detailed_monitoring: _,
+        metadata_options: _,
+        connection_tracking,
+        context: _,
+        cpu_options,
+    } = &class.spec;
+    let Ec2NodeClassStatus { subnets, security_groups: _, capacity_reservations, amis, instance_profile: _, conditions: _ } = &class.status;
+    let images = (ami_family, ami_selector_terms, amis);
+    let network = (associate_public_ip_address, network_interfaces, ip_prefix_count, connection_tracking);
+    let machine = (kubelet, block_device_mappings, instance_store_policy, cpu_options);
+    format!("{images:?} {network:?} {machine:?} {subnets:?} {capacity_reservations:?}")
 }
 
 /// Why the types of a class cannot be resolved.

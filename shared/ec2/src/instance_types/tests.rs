@@ -303,3 +303,70 @@ fn a_class_without_subnets_and_a_catalog_without_types_are_errors() {
     assert!(matches!(resolve(&Catalog::default(), &context), Err(ResolveError::EmptyCatalog { .. })));
     assert!(matches!(resolve(&CATALOG, &context), Err(ResolveError::NoSubnets { .. })));
 }
+
+/// The types of a class with these settings, as JSON Pointers and values, and what they depend on.
+fn with_settings(settings: &[(&str, Value)]) -> (Vec<InstanceType>, String) {
+    let mut fixture = Fixture::new(json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]}));
+    let mut class = serde_json::to_value(&fixture.class).unwrap();
+    for (field, value) in settings {
+        let (parent, key) = field.rsplit_once('/').unwrap();
+        class.pointer_mut(parent).unwrap()[key] = value.clone();
+    }
+    fixture.class = serde_json::from_value(class).unwrap();
+    fixture.kubelet = Kubelet::parse(fixture.class.spec.kubelet.as_ref()).unwrap();
+    let context = Context {
+        class: &fixture.class,
+        family: fixture.class.spec.family(),
+        kubelet: &fixture.kubelet,
+        settings: &fixture.settings,
+        unavailable: &fixture.unavailable,
+        reservation_capacity: &fixture.reservations,
+        placement_group: None,
+        measured_memory: &fixture.measured,
+    };
+    (resolve(&CATALOG, &context).unwrap(), relevant_settings(&fixture.class))
+}
+
+#[test]
+fn classes_that_differ_in_nothing_relevant_have_equal_types() {
+    let (types, relevant) = with_settings(&[]);
+    let irrelevant = [
+        ("/metadata/name", json!("other")),
+        ("/metadata/uid", json!("uid-of-another")),
+        ("/spec/subnetSelectorTerms", json!([{"id": "subnet-a"}])),
+        ("/spec/securityGroupSelectorTerms", json!([{"id": "sg-1"}])),
+        ("/spec/role", json!("another")),
+        ("/spec/instanceProfile", json!("another")),
+        ("/spec/tags", json!({"team": "a"})),
+        ("/spec/userData", json!("#!/bin/sh")),
+        ("/spec/context", json!("a")),
+        ("/spec/detailedMonitoring", json!(true)),
+        ("/spec/metadataOptions", json!({"httpPutResponseHopLimit": 2})),
+        ("/status/securityGroups", json!([{"id": "sg-1", "name": "a"}])),
+        ("/status/instanceProfile", json!("another")),
+    ];
+    for one in &irrelevant {
+        assert!(with_settings(std::slice::from_ref(one)) == (types.clone(), relevant.clone()), "{one:?}");
+    }
+    assert!(with_settings(&irrelevant) == (types, relevant));
+}
+
+#[test]
+fn whatever_changes_the_types_of_a_class_is_relevant() {
+    let (types, relevant) = with_settings(&[]);
+    let settings = [
+        ("/spec/kubelet", json!({"maxPods": 20})),
+        ("/spec/amiSelectorTerms", json!([{"alias": "windows2022@latest"}])),
+        ("/spec/blockDeviceMappings", json!([{"deviceName": "/dev/xvda", "ebs": {"volumeSize": "50Gi"}, "rootVolume": true}])),
+        ("/spec/instanceStorePolicy", json!("RAID0")),
+        ("/spec/connectionTracking", json!({"tcpEstablishedTimeout": 60})),
+        ("/spec/cpuOptions", json!({"nestedVirtualization": "enabled"})),
+        ("/status/subnets", json!([{"id": "subnet-a", "zone": "us-east-1a", "zoneID": "use1-az1"}])),
+    ];
+    for one in settings {
+        let (other, other_relevant) = with_settings(std::slice::from_ref(&one));
+        assert!(other != types && other_relevant != relevant, "{one:?}");
+    }
+    let images = ("/status/amis", json!([{"id": "ami-1", "name": "a", "requirements": []}]));
+    assert_ne!(with_settings(&[images]).1, relevant, "images say which types boot");
+}
