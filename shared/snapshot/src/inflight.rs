@@ -19,6 +19,8 @@ use whittle_units::{ClaimName, Resources, Timestamp};
 /// puts a pod on whichever machine is there first, and the one that was to have that machine takes its place here. A static pool's claim
 /// is planned for no pods and takes what fits any machine that it may get. What a user deletes counts as deleting at once,
 /// whether or not `sweep` has recorded it on the claim.
+///
+/// A pod that kube-scheduler has chosen a node for counts as running there, whatever was planned for it.
 pub(crate) fn decision_view(
     objects: &ClusterObjects,
     claims: &[Stored<Claim>],
@@ -26,6 +28,7 @@ pub(crate) fn decision_view(
     types: &BTreeMap<&str, &InstanceType>,
 ) -> ClusterObjects {
     let deleted = Deleted::of(objects);
+    let chosen = chosen_nodes(objects);
     let mut objects = objects.clone();
     // By the uid of a pod, the name of the node that stands for its machine.
     let mut promised: BTreeMap<&str, String> = BTreeMap::new();
@@ -44,18 +47,36 @@ pub(crate) fn decision_view(
             mirrors.push(deleted.mirror_of(claim));
         }
     }
-    let machine_of = |pod: &Pod| promised.get(pod.metadata.uid.as_str()).filter(|_| !is_placed(pod));
+    let machine_of = |pod: &Pod| {
+        let uid = pod.metadata.uid.as_str();
+        let by_scheduler = chosen.get(uid).copied().filter(|node| !deleting_nodes.contains(*node));
+        by_scheduler.or_else(|| promised.get(uid).map(String::as_str).filter(|_| !is_placed(pod)))
+    };
     // Mostly none has one, and then the pods stay shared with what was read.
     if objects.pods.iter().any(|pod| machine_of(pod).is_some()) {
         for pod in objects.pods.iter_mut() {
             if let Some(machine) = machine_of(pod) {
-                pod.spec.node_name.clone_from(machine);
+                machine.clone_into(&mut pod.spec.node_name);
             }
         }
     }
     objects.node_claims = mirrors;
     add_placeholders(&mut objects, &deleting_nodes);
     objects
+}
+
+/// Pods, by uid, that kube-scheduler has chosen a node for and not bound yet, with the node, if it is there: it waits for their volumes
+/// to be made, or for pods that it has evicted (`status.nominatedNodeName`).
+pub(crate) fn chosen_nodes(read: &ClusterObjects) -> BTreeMap<&str, &str> {
+    let waits = |pod: &&Pod| !pod.status.nominated_node_name.is_empty() && !pod.is_bound() && pods::is_active(pod);
+    let waiting = read.pods.iter().filter(waits);
+    let mut chosen: BTreeMap<&str, &str> =
+        waiting.map(|pod| (pod.metadata.uid.as_str(), pod.status.nominated_node_name.as_str())).collect();
+    if !chosen.is_empty() {
+        let known: BTreeSet<&str> = read.nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+        chosen.retain(|_, node| known.contains(*node));
+    }
+    chosen
 }
 
 /// Adds placeholders for unreadable objects: a pod uses the resources of its node, and a budget forbids every eviction in its

@@ -1,10 +1,13 @@
+use crate::Snapshot;
 use crate::inflight::{being_replaced, decision_view, promises};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, Unreadable, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, PodKey, Revision, Stored, mirror, step};
+use whittle_claims::{
+    Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NOMINATION, PodKey, Revision, Stored, mirror, step,
+};
 use whittle_model::state::ClusterState;
 use whittle_testkit::{at, machine};
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
@@ -286,4 +289,45 @@ fn an_unreadable_budget_forbids_every_eviction_in_its_namespace() {
     let [budget] = seen.disruption_budgets.as_slice() else { panic!("there is one placeholder") };
     assert_eq!((budget.metadata.key(), budget.status.disruptions_allowed), ("shop/web".to_owned(), 0));
     assert!(budget.spec.selector.as_ref().is_some_and(|selector| selector.matches(&BTreeMap::new())));
+}
+
+/// A pod that kube-scheduler has chosen a node for and not bound yet.
+fn chosen(uid: &str, node: &str) -> Pod {
+    let mut pod = pod(uid);
+    pod.status.nominated_node_name = node.into();
+    pod
+}
+
+#[test]
+fn a_pod_that_kube_scheduler_has_a_node_for_counts_there() {
+    let (claim, objects) = serving();
+    let node_of = |pod: &Pod, claims: &[Claim]| {
+        let objects = ClusterObjects { pods: vec![pod.clone()].into(), ..objects.clone() };
+        decided(&objects, claims).pods[0].spec.node_name.clone()
+    };
+    let waiting = chosen("a", "node-old");
+    let serves = std::slice::from_ref(&claim);
+    assert_eq!(node_of(&waiting, serves), "node-old");
+    assert_eq!(node_of(&waiting, &[claim.clone(), planned()]), "node-old", "the machine that was planned for it is another's");
+    assert_eq!(node_of(&chosen("a", "gone"), serves), "", "there is no such node");
+    let mut deleted = waiting.clone();
+    deleted.metadata.deletion_timestamp = Some(now());
+    assert_eq!(node_of(&deleted, serves), "", "it is never bound");
+    let deletion = Deletion { reason: DeletionReason::Requested, at: now(), deadline: None, message: String::new() };
+    let ending = step(&claim, &Event::DeletionRequested(deletion), now()).unwrap();
+    assert_eq!(node_of(&waiting, &[ending]), "", "the node goes");
+}
+
+#[test]
+fn a_node_that_kube_scheduler_is_about_to_bind_a_pod_to_is_nominated() {
+    let (claim, objects) = serving();
+    let nominated_until = |pod: Pod| {
+        let read = ClusterObjects { pods: vec![pod].into(), ..objects.clone() };
+        let claims = vec![Stored { value: claim.clone(), revision: Revision(1) }];
+        let seen = Snapshot::of(now(), read, claims, Vec::new(), BTreeMap::new()).expecting(BTreeMap::new());
+        seen.nodes.iter().find(|state| state.node.is_some()).unwrap().nominated_until
+    };
+    assert_eq!(nominated_until(chosen("a", "node-old")), Some(now() + NOMINATION));
+    assert_eq!(nominated_until(chosen("a", "another")), None);
+    assert_eq!(nominated_until(pod("a")), None);
 }

@@ -45,8 +45,8 @@ use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{
-    Claim, Expectation, ExpectedPage, LeftNodes, MeasuredMemory, NodeClassRecord, Phase, ShiftedZones, Sighting, StockOut, Stored,
-    Uninstall,
+    Claim, Expectation, ExpectedPage, LeftNodes, MeasuredMemory, NOMINATION, NodeClassRecord, Phase, ShiftedZones, Sighting, StockOut,
+    Stored, Uninstall,
 };
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
 use whittle_model::state::{ClusterState, StateNode};
@@ -204,9 +204,16 @@ impl Snapshot {
         self.nominate();
     }
 
+    /// A machine is also nominated while kube-scheduler has chosen it for a pod that it has not bound yet: it looks empty, and may do so
+    /// for minutes, until the pod's volume is made. Without it the pod would begin again, with the next machine.
     fn nominate(&mut self) {
+        let chosen: BTreeSet<&str> = inflight::chosen_nodes(&self.read).into_values().collect();
+        let until = self.now.checked_add(NOMINATION).ok();
         for node in &mut self.nodes {
             node.nominated_until = self.expected.get(machine_key(node)).and_then(|expected| expected.nominated_until);
+            if node.node.as_ref().is_some_and(|node| chosen.contains(node.metadata.name.as_str())) {
+                node.nominated_until = node.nominated_until.max(until);
+            }
         }
     }
 
