@@ -240,7 +240,7 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
             .object(&claim.status);
     }
     sorted(volumes, |v| v.metadata.key()).iter().for_each(|v| {
-        hash.text(&v.metadata.name).number(u64::from(v.metadata.is_deleting())).object(&v.spec);
+        hash.text(&v.metadata.name).number(u64::from(v.metadata.is_deleting())).object(&v.metadata.labels).object(&v.spec);
     });
     sorted(storage_classes, |c| c.metadata.key()).iter().for_each(|c| {
         hash.object(c);

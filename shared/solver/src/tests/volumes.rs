@@ -248,6 +248,22 @@ fn the_host_of_a_local_volume_is_not_required_again() {
 }
 
 #[test]
+fn the_zone_label_of_a_volume_pins_its_pod_like_its_node_affinity() {
+    for key in [labels::ZONE, "failure-domain.beta.kubernetes.io/zone"] {
+        let mut world = World::new();
+        volume(&mut world, "data", csi(json!([])));
+        world.objects.volumes[0].metadata.labels.insert(key.into(), Z[2].into());
+        world.pod("it", using(&["data"]));
+        zone_of(&mut world, Some(Z[2]));
+    }
+    let mut world = World::new();
+    volume(&mut world, "data", csi(json!([in_zone(Z[1]), in_zone(Z[2])])));
+    world.objects.volumes[0].metadata.labels.insert(labels::ZONE.into(), format!("{}__{}", Z[0], Z[2]));
+    world.pod("it", using(&["data"]));
+    zone_of(&mut world, Some(Z[2]));
+}
+
+#[test]
 fn alternatives_of_a_volume_are_tried_in_turn() {
     let apart = all(&[json!({"labels": {"app": "web"}}), hard("podAntiAffinity", near(labels::ZONE, "web"))]);
     for by_class in [false, true] {
