@@ -236,6 +236,7 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
         hash.text(&claim.metadata.key())
             .number(u64::from(claim.metadata.is_deleting()))
             .number(bound)
+            .text(claim.metadata.annotation(pods::SELECTED_NODE).unwrap_or_default())
             .object(&claim.spec)
             .object(&claim.status);
     }

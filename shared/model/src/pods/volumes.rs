@@ -3,10 +3,13 @@
 
 use crate::requirements::{Allowed, Requirements, canonical_key, term_requirements};
 use std::collections::BTreeMap;
-use whittle_api::k8s::{CsiNode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
+use whittle_api::k8s::{CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use whittle_api::{ClusterObjects, labels};
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// The node that kube-scheduler has chosen for an unbound claim. Until the provisioner has made the volume, or taken the annotation away,
+/// kube-scheduler puts the claim's pods nowhere else.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
 /// Labels of volumes that kube-scheduler compares with the zone of nodes.
 const ZONE_LABELS: [&str; 2] = [labels::ZONE, "failure-domain.beta.kubernetes.io/zone"];
@@ -28,6 +31,7 @@ pub struct Volumes<'a> {
     volumes: BTreeMap<&'a str, &'a PersistentVolume>,
     classes: BTreeMap<&'a str, &'a StorageClass>,
     csi_nodes: BTreeMap<&'a str, &'a CsiNode>,
+    objects: &'a ClusterObjects,
 }
 
 impl<'a> Volumes<'a> {
@@ -39,6 +43,7 @@ impl<'a> Volumes<'a> {
             volumes: objects.volumes.iter().map(|v| (v.metadata.name.as_str(), v)).collect(),
             classes: objects.storage_classes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
             csi_nodes: objects.csi_nodes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
+            objects,
         }
     }
 
@@ -85,8 +90,36 @@ impl<'a> Volumes<'a> {
             Some(c) if c.volume_binding_mode.is_empty() || c.volume_binding_mode == "Immediate" => {
                 Some(format!("unbound persistentvolumeclaim \"{name}\" with volumeBindingMode Immediate must be bound first"))
             }
-            Some(_) => None,
+            Some(class) => self.selected_node_error(claim, class),
         }
+    }
+
+    /// That a volume is to be made for a node that is gone: a provisioner that runs notices soon, and then any node will do.
+    fn selected_node_error(&self, claim: &PersistentVolumeClaim, class: &StorageClass) -> Option<String> {
+        let node = claim.metadata.annotation(SELECTED_NODE)?;
+        // Objects that are read from files may be without Nodes.
+        if self.objects.nodes.is_empty() || self.node(node).is_some() || self.objects.is_unreadable(Node::KIND, node) {
+            return None;
+        }
+        let (name, provisioner) = (&claim.metadata.name, &class.provisioner);
+        Some(format!(
+            "the volume of persistentvolumeclaim \"{name}\" is to be made for node \"{node}\", which is gone: {provisioner} removes the \
+             annotation {SELECTED_NODE} if it runs in the cluster, and kube-scheduler then chooses another node"
+        ))
+    }
+
+    fn node(&self, name: &str) -> Option<&'a Node> {
+        self.objects.nodes.iter().find(|node| node.metadata.name == name)
+    }
+
+    /// The only place of an unbound claim that a node has been selected for. One that is about to go is none.
+    fn selected_place(&self, claim: &PersistentVolumeClaim) -> Option<Requirements> {
+        let node = self.node(claim.metadata.annotation(SELECTED_NODE)?)?;
+        if node.metadata.is_deleting() || node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT) {
+            return None;
+        }
+        let hostname = node.metadata.label(labels::HOSTNAME).filter(|name| !name.is_empty()).unwrap_or(&node.metadata.name);
+        Some([(labels::HOSTNAME.to_owned(), Allowed::one(hostname.to_owned()))].into_iter().collect())
     }
 
     /// Where the pod's volumes allow it to run: ordered alternatives, of which one must hold. Empty means anywhere.
@@ -123,6 +156,9 @@ impl<'a> Volumes<'a> {
         let Some(class) = self.classes.get(class) else {
             return if class.is_empty() { Ok(Vec::new()) } else { Err(format!("storageclass \"{class}\" not found")) };
         };
+        if let Some(place) = self.selected_place(claim) {
+            return Ok(vec![place]);
+        }
         let term = |t: &whittle_api::k8s::TopologySelectorTerm| -> Requirements {
             t.match_label_expressions
                 .iter()

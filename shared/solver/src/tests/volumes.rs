@@ -1,8 +1,10 @@
 //! Volumes: where they pin pods, and how many a node attaches. Host ports.
 
-use super::world::{World, Z, all, expr, hard, left, near, reasons, spread};
+use super::world::{World, Z, all, expr, hard, left, near, now, reasons, spread};
 use serde_json::{Value, json};
 use whittle_api::labels;
+use whittle_model::pods::SELECTED_NODE;
+use whittle_model::scheduling::Plan;
 
 fn in_zone(zone: &str) -> Value {
     json!({"matchExpressions": [expr(labels::ZONE, "In", &[zone])]})
@@ -141,7 +143,7 @@ const CLAIMS: [(&str, Make, bool); 16] = [
         "claim being deleted",
         |w| {
             volume(w, "data", csi(json!([])));
-            w.objects.volume_claims[0].metadata.deletion_timestamp = Some(super::world::now());
+            w.objects.volume_claims[0].metadata.deletion_timestamp = Some(now());
         },
         false,
     ),
@@ -149,7 +151,7 @@ const CLAIMS: [(&str, Make, bool); 16] = [
         "volume being deleted",
         |w| {
             volume(w, "data", csi(json!([])));
-            w.objects.volumes[0].metadata.deletion_timestamp = Some(super::world::now());
+            w.objects.volumes[0].metadata.deletion_timestamp = Some(now());
         },
         false,
     ),
@@ -261,6 +263,50 @@ fn the_zone_label_of_a_volume_pins_its_pod_like_its_node_affinity() {
     world.objects.volumes[0].metadata.labels.insert(labels::ZONE.into(), format!("{}__{}", Z[0], Z[2]));
     world.pod("it", using(&["data"]));
     zone_of(&mut world, Some(Z[2]));
+}
+
+/// The plan for a pod of 2 CPUs with an unbound claim whose volume is to be made for a node. There are `n1`, which is large, and `n2`.
+fn selected(node: &str, change: fn(&mut World)) -> Plan {
+    let mut world = World::new();
+    world.node("n1", 8, json!({labels::ZONE: Z[0]}));
+    world.node("n2", 4, json!({labels::ZONE: Z[1]}));
+    waiting(&mut world, "wait", &[]);
+    claim(&mut world, "data", json!({"storageClassName": "wait"})).metadata.annotations.insert(SELECTED_NODE.into(), node.into());
+    world.pod("it", all(&[json!({"cpu": "2"}), using(&["data"])]));
+    change(&mut world);
+    world.plan()
+}
+
+#[test]
+fn a_pod_goes_only_to_the_node_that_its_volume_is_to_be_made_for() {
+    for node in ["n1", "n2"] {
+        let plan = selected(node, |_| ());
+        assert_eq!((plan.placements[0].node.as_str(), plan.claims.len()), (node, 0));
+    }
+    let full = selected("n2", |world| {
+        world.pod("other", json!({"cpu": "3"}));
+        world.bind("other", "n2");
+    });
+    assert_eq!((left(&full), full.claims.len()), (vec!["it"], 0), "no other node would do");
+    let leaving = selected("n2", |world| world.objects.nodes[1].metadata.deletion_timestamp = Some(now()));
+    assert_eq!(leaving.placements[0].node, "n1", "its pod needs another node soon");
+}
+
+#[test]
+fn a_pod_whose_volume_is_to_be_made_for_a_node_that_is_gone_gets_no_machine() {
+    let plan = selected("gone", |_| ());
+    assert_eq!((left(&plan), plan.placements.len(), plan.claims.len()), (vec!["it"], 0, 0));
+    let reason = &reasons(&plan)[0];
+    assert!(reason.contains("node \"gone\", which is gone") && reason.contains("ebs.csi.aws.com removes"), "{reason}");
+    let without_nodes = selected("gone", |world| world.objects.nodes.clear());
+    assert_eq!(without_nodes.claims.len(), 1, "nothing is known of nodes");
+    let made = selected("gone", |world| {
+        let claim = &mut world.objects.volume_claims[0];
+        claim.spec.volume_name = "pv-data".into();
+        claim.metadata.annotations.insert("pv.kubernetes.io/bind-completed".into(), "yes".into());
+        world.objects.volumes.push(serde_json::from_value(json!({"metadata": {"name": "pv-data"}, "spec": csi(json!([]))})).unwrap());
+    });
+    assert_eq!(made.placements.len(), 1, "the volume is there");
 }
 
 #[test]
