@@ -175,7 +175,8 @@ pub(super) static CONTAINER: Message = Message::of(&[
 ]);
 
 static CLAIM_SOURCE: Message = Message::of(&[kept(1, "claimName", Text)]);
-static VOLUME_CLAIM_SPEC: Message = Message::of(&[row(3, "volumeName", Text), kept(5, "storageClassName", Text)]);
+static VOLUME_CLAIM_SPEC: Message =
+    Message::of(&[row(1, "accessModes", TEXTS), row(3, "volumeName", Text), kept(5, "storageClassName", Text)]);
 static VOLUME_CLAIM_TEMPLATE: Message = Message::of(&[row(2, "spec", Shape::Message(&VOLUME_CLAIM_SPEC))]);
 static EPHEMERAL_SOURCE: Message = Message::of(&[row(1, "volumeClaimTemplate", Shape::Message(&VOLUME_CLAIM_TEMPLATE))]);
 static VOLUME_SOURCE: Message = Message::of(&[

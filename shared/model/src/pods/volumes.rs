@@ -1,8 +1,9 @@
 //! Persistent volume claims: whether they can be bound, where they restrict their pod to, and which driver attaches
 //! them.
 
+use super::is_active;
 use crate::requirements::{Allowed, Requirements, canonical_key, term_requirements};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use whittle_api::{ClusterObjects, labels};
 
@@ -10,6 +11,8 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// The node that kube-scheduler has chosen for an unbound claim. Until the provisioner has made the volume, or taken the annotation away,
 /// kube-scheduler puts the claim's pods nowhere else.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// The access mode of a claim that one pod at a time may use.
+const ONE_POD: &str = "ReadWriteOncePod";
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
 /// Labels of volumes that kube-scheduler compares with the zone of nodes.
 const ZONE_LABELS: [&str; 2] = [labels::ZONE, "failure-domain.beta.kubernetes.io/zone"];
@@ -31,6 +34,8 @@ pub struct Volumes<'a> {
     volumes: BTreeMap<&'a str, &'a PersistentVolume>,
     classes: BTreeMap<&'a str, &'a StorageClass>,
     csi_nodes: BTreeMap<&'a str, &'a CsiNode>,
+    /// By claim that one pod at a time may use: the pod that does.
+    users: BTreeMap<(&'a str, &'a str), &'a Pod>,
     objects: &'a ClusterObjects,
 }
 
@@ -43,6 +48,7 @@ impl<'a> Volumes<'a> {
             volumes: objects.volumes.iter().map(|v| (v.metadata.name.as_str(), v)).collect(),
             classes: objects.storage_classes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
             csi_nodes: objects.csi_nodes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
+            users: users(objects),
             objects,
         }
     }
@@ -57,7 +63,16 @@ impl<'a> Volumes<'a> {
     /// The errors in the pod's claims; a pod with any is not scheduled.
     #[must_use]
     pub fn claim_errors(&self, pod: &Pod) -> Vec<String> {
-        claim_names(pod).iter().filter_map(|name| self.claim_error(&pod.metadata.namespace, name)).collect()
+        let namespace = pod.metadata.namespace.as_str();
+        let mut out: Vec<String> = claim_names(pod).iter().filter_map(|name| self.claim_error(namespace, name)).collect();
+        // Kube-scheduler binds no second pod, wherever it would run; Karpenter launches a machine for it all the same.
+        out.extend(shareable_claims(pod).filter_map(|name| {
+            let user = self.users.get(&(namespace, name))?.metadata.key();
+            Some(format!(
+                "persistentvolumeclaim \"{name}\" is {ONE_POD} and used by {user}: no other pod can run before that one has ended"
+            ))
+        }));
+        out
     }
 
     fn claim_error(&self, namespace: &str, name: &str) -> Option<String> {
@@ -239,6 +254,24 @@ fn claim_names(pod: &Pod) -> Vec<String> {
             (None, None) => None,
         })
         .collect()
+}
+
+/// The names of a pod's claims that are not made for it alone.
+fn shareable_claims(pod: &Pod) -> impl Iterator<Item = &str> {
+    pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref()).map(|source| source.claim_name.as_str())
+}
+
+/// By claim that one pod at a time may use: the pod that has a node and stays. The successor of one that ends gets its machine meanwhile.
+fn users(objects: &ClusterObjects) -> BTreeMap<(&str, &str), &Pod> {
+    let of_one_pod = objects.volume_claims.iter().filter(|claim| claim.spec.access_modes.iter().any(|mode| mode == ONE_POD));
+    let of_one_pod: BTreeSet<(&str, &str)> =
+        of_one_pod.map(|claim| (claim.metadata.namespace.as_str(), claim.metadata.name.as_str())).collect();
+    if of_one_pod.is_empty() {
+        return BTreeMap::new();
+    }
+    let running = objects.pods.iter().filter(|pod| pod.is_bound() && is_active(pod));
+    let used = running.flat_map(|pod| shareable_claims(pod).map(move |claim| ((pod.metadata.namespace.as_str(), claim), pod)));
+    used.filter(|(claim, _)| of_one_pod.contains(claim)).collect()
 }
 
 /// Where a volume can be attached: by its node affinity, and by its label of the zone, which kube-scheduler compares as well. Several zones

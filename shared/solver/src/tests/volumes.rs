@@ -2,6 +2,7 @@
 
 use super::world::{World, Z, all, expr, hard, left, near, now, reasons, spread};
 use serde_json::{Value, json};
+use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_model::pods::SELECTED_NODE;
 use whittle_model::scheduling::Plan;
@@ -307,6 +308,30 @@ fn a_pod_whose_volume_is_to_be_made_for_a_node_that_is_gone_gets_no_machine() {
         world.objects.volumes.push(serde_json::from_value(json!({"metadata": {"name": "pv-data"}, "spec": csi(json!([]))})).unwrap());
     });
     assert_eq!(made.placements.len(), 1, "the volume is there");
+}
+
+/// The plan for a second pod with the claim of a pod that runs, which leaves no room on its node.
+fn second(mode: &str, change: fn(&mut Pod)) -> Plan {
+    let mut world = World::new();
+    world.node("n", 1, json!({labels::ZONE: Z[0]}));
+    bound(&mut world, "data", Z[0]);
+    world.objects.volume_claims[0].spec.access_modes = vec![mode.into()];
+    world.pod("first", using(&["data"]));
+    world.bind("first", "n");
+    change(&mut world.objects.pods[0]);
+    world.pod("it", all(&[json!({"cpu": "2"}), using(&["data"])]));
+    world.plan()
+}
+
+#[test]
+fn a_claim_of_one_pod_at_a_time_launches_nothing_for_a_second_pod() {
+    let plan = second("ReadWriteOncePod", |_| ());
+    assert_eq!((left(&plan), plan.claims.len()), (vec!["it"], 0));
+    assert!(reasons(&plan)[0].contains("\"data\" is ReadWriteOncePod and used by default/first"), "{:?}", reasons(&plan));
+    assert_eq!(second("ReadWriteOnce", |_| ()).claims.len(), 1);
+    let ending = second("ReadWriteOncePod", |pod| pod.metadata.deletion_timestamp = Some(now()));
+    assert_eq!(ending.claims.len(), 1, "the machine is there when the first pod has ended");
+    assert_eq!(second("ReadWriteOncePod", |pod| pod.status.phase = "Succeeded".into()).claims.len(), 1);
 }
 
 #[test]
