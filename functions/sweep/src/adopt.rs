@@ -24,8 +24,8 @@ const NODE_LABELS: &[&str] = &[labels::REGISTERED, labels::INITIALIZED, labels::
 const DROPPED_ANNOTATIONS: &[&str] = &[standalone::LAST_APPLIED, labels::MANAGED, labels::ADOPT, labels::TERMINATION_TIMESTAMP];
 /// Expiry of the record since when a NodeClaim has no claim: longer than any of them should exist.
 const UNCLAIMED_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// How often users are reminded of a machine that is left alone.
-const REMIND_INTERVAL: SignedDuration = SignedDuration::from_hours(6);
+/// How often users are reminded of a machine or a NodeClaim that is left alone.
+pub(crate) const REMIND_INTERVAL: SignedDuration = SignedDuration::from_hours(6);
 
 /// A machine of ours without a claim, with its objects in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ fn object_of<'o>(instance: &Instance, node: Option<&Node>, objects: &'o ClusterO
         .filter(|node_claim| has_finalizer(&node_claim.metadata) && is_of_aws(node_claim))
 }
 
-fn has_finalizer(meta: &ObjectMeta) -> bool {
+pub(crate) fn has_finalizer(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER)
 }
 

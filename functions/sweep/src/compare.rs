@@ -177,6 +177,10 @@ impl Sightings<'_> {
         self.current.insert(subject);
         first.is_some_and(|first| self.now.duration_since(first) >= after)
     }
+    /// Whether an earlier run recorded this.
+    pub(crate) fn is_known(&self, subject: &str) -> bool {
+        self.known.contains_key(subject)
+    }
     /// Keeps a sighting that this run cannot judge.
     pub(crate) fn retain(&mut self, subject: String) {
         self.current.insert(subject);
@@ -222,6 +226,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     input.unreadable.iter().for_each(|name| sightings.retain(missing_pool(name)));
     if !input.uninstalling {
         standalone::find_unclaimed(input, &mut sightings, &mut out);
+        standalone::report_unlaunched(input, &mut sightings, &mut out);
     }
     let class_goes = input.objects.node_classes.iter().any(|class| awaits_release(&class.metadata, input.claims));
     let class_is_new = !input.uninstalling && input.objects.node_classes.iter().any(|class| needs_refresh(class, input.classes));

@@ -1,6 +1,7 @@
 //! Standalone NodeClaims: each gets a claim, which is launched, mirrored and terminated like any other.
 
 use crate::Rights;
+use crate::adopt::{self, REMIND_INTERVAL};
 use crate::collect::CLAIM_LEASE;
 use crate::compare::{Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
 use crate::execute::Executor;
@@ -9,23 +10,49 @@ use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator};
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, mirror};
-use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, release_lease, unless_conflict};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{
+    ClaimStore, Clock, ClusterError, ClusterEvent, HandleError, Involved, Leases, Mirrors, Queues, Report, release_lease, unless_conflict,
+};
 use whittle_units::{ClaimName, ClusterName, Price, Timestamp};
 
 /// The annotation that `kubectl apply` stores.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Whether a standalone NodeClaim waits for us to launch it. One that another controller manages has a finalizer, a status or an
-/// owner.
+/// NodeClaims of which one run begins to say that nothing is launched for them: a backup may have restored thousands.
+const REPORTS_PER_RUN_MAX: usize = 20;
+
+/// Whether a standalone NodeClaim waits for us to launch it.
 pub(crate) fn awaits_claim(node_claim: &NodeClaim) -> bool {
+    is_unlaunched(node_claim) && marks_of(node_claim).is_empty()
+}
+
+/// Whether a NodeClaim of a class of ours shows nothing of a launch.
+fn is_unlaunched(node_claim: &NodeClaim) -> bool {
     let meta = &node_claim.metadata;
     let class = &node_claim.spec.node_class_ref;
     let of_ours = class.group == labels::AWS_DOMAIN && class.kind == Ec2NodeClass::KIND && !class.name.is_empty();
+    of_ours && node_claim.status == NodeClaimStatus::default() && !meta.is_deleting() && !meta.uid.is_empty()
+}
+
+/// What shows that a controller made a NodeClaim, or another one that it was copied or restored from. Backups keep no status, so that
+/// nothing else tells it from a user's. A finalizer of anybody but Karpenter says nothing about machines.
+fn marks_of(node_claim: &NodeClaim) -> Vec<String> {
+    let meta = &node_claim.metadata;
     let of_pool = [labels::NODE_POOL, labels::PROVISIONER_NAME, labels::CONVERTED_FROM];
-    let planned = of_pool.iter().any(|key| meta.labels.contains_key(*key) || meta.annotations.contains_key(*key))
-        || meta.owner_references.iter().any(|owner| matches!(owner.kind.as_str(), "NodePool" | "Provisioner"));
-    let in_hand = !meta.finalizers.is_empty() || node_claim.status != NodeClaimStatus::default();
-    of_ours && !planned && !in_hand && !meta.is_deleting() && !meta.uid.is_empty()
+    let labelled = of_pool.iter().filter(|key| meta.labels.contains_key(**key)).map(|key| format!("label {key}"));
+    let annotated = of_pool.iter().filter(|key| meta.annotations.contains_key(**key)).map(|key| format!("annotation {key}"));
+    let owners = meta.owner_references.iter().filter(|owner| matches!(owner.kind.as_str(), "NodePool" | "Provisioner"));
+    let owned = owners.map(|owner| format!("owner {} {}", owner.kind, owner.name));
+    let held = adopt::has_finalizer(meta).then(|| format!("finalizer {}", labels::TERMINATION_FINALIZER));
+    labelled.chain(annotated).chain(owned).chain(held).collect()
+}
+
+/// A machine of no claim that is tagged as that of a NodeClaim of this name: perhaps this one's, from before it was restored.
+fn unclaimed_machine<'i>(name: &str, input: &SweepInput<'i>) -> Option<&'i Instance> {
+    let is_claimed = |instance: &Instance| input.claims.iter().any(|claim| claim.value.instance() == Some(&instance.id));
+    let is_tagged = |instance: &Instance| instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|tag| tag == name);
+    input.instances.iter().find(|instance| instance.is_alive() && is_tagged(instance) && !is_claimed(instance))
 }
 
 /// Finds standalone NodeClaims without a claim, at their second sighting.
@@ -35,7 +62,9 @@ pub(crate) fn find_unclaimed(input: &SweepInput<'_>, sightings: &mut Sightings<'
         // A live or unreadable claim of the same name has to end first; one with its uid is its own.
         let named = input.claims.iter().map(|claim| &claim.value).find(|claim| claim.key.name.as_str() == name);
         let taken = named.is_some_and(|claim| claim.is_live() || claim.object_uid() == uid) || input.unreadable.contains(name);
-        if taken || !sightings.is_confirmed(format!("nodeclaim/{name} of {uid} made by hand"), SIGHTING_INTERVAL) {
+        // EC2 not showing its machine in a shifted zone proves nothing.
+        let may_run = unclaimed_machine(name, input).is_some() || input.shifted.are_of(&node_claim.metadata.labels);
+        if taken || may_run || !sightings.is_confirmed(format!("nodeclaim/{name} of {uid} made by hand"), SIGHTING_INTERVAL) {
             continue;
         }
         if is_class_known(&node_claim.spec.node_class_ref.name, input) {
@@ -44,6 +73,61 @@ pub(crate) fn find_unclaimed(input: &SweepInput<'_>, sightings: &mut Sightings<'
             out.refresh = true; // its class is new and has not been resolved yet
         }
     }
+}
+
+/// Reports NodeClaims that nothing is launched for, with what users can do about it. They get an Event and no condition: one with a status
+/// counts as launched, so that it would stay unlaunched after it was corrected.
+pub(crate) fn report_unlaunched(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    let mut begun = 0;
+    for node_claim in input.objects.node_claims.iter().filter(|node_claim| is_unlaunched(node_claim)) {
+        let Some(message) = obstacle_of(node_claim, input) else { continue };
+        let (name, uid) = (&node_claim.metadata.name, &node_claim.metadata.uid);
+        let reported = format!("nodeclaim/{name} of {uid} reported as not launched");
+        if sightings.is_known(&reported) {
+            sightings.retain(reported);
+            continue;
+        }
+        begun += 1;
+        if begun <= REPORTS_PER_RUN_MAX
+            && sightings.is_confirmed(format!("nodeclaim/{name} of {uid} is not launched"), SIGHTING_INTERVAL)
+            && sightings.is_due(reported, REMIND_INTERVAL)
+        {
+            out.events.push(ClusterEvent::warning(Involved::object(node_claim), "NotLaunched", message));
+        }
+    }
+}
+
+/// Why nothing is launched for a NodeClaim, if users have to know.
+fn obstacle_of(node_claim: &NodeClaim, input: &SweepInput<'_>) -> Option<String> {
+    let name = &node_claim.metadata.name;
+    let has_claim = input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) || input.unreadable.contains(name);
+    // One that is marked as ours is adopted, launched again or released.
+    if has_claim || adopt::is_marked(node_claim) {
+        return None;
+    }
+    if let Some(instance) = unclaimed_machine(name, input) {
+        // A machine of ours is adopted or terminated; one of Karpenter's whose NodeClaim has the finalizer is reported with it.
+        let is_handled = adopt::is_ours(instance, input.objects) || adopt::has_finalizer(&node_claim.metadata);
+        return (!is_handled).then(|| {
+            format!(
+                "no machine is launched for it: instance {} has its name in the tag {}. Terminate the instance, or give the NodeClaim \
+                 another name",
+                instance.id,
+                labels::TAG_NODE_CLAIM
+            )
+        });
+    }
+    let marks = marks_of(node_claim);
+    let (show, those) = if marks.len() == 1 { ("shows", "that") } else { ("show", "those") };
+    let message = || {
+        format!(
+            "no machine is launched for it: {} {show} that a controller made it, or what it was copied or restored from, and a machine \
+             may run for that. If you made this NodeClaim, remove {those}, and it gets a machine that belongs to no NodePool; if not, \
+             delete it",
+            marks.join(", ")
+        )
+    };
+    (!marks.is_empty()).then(message)
 }
 
 /// Whether a class was resolved. One that does not exist counts, too: the launch reports it.

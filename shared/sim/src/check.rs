@@ -36,9 +36,9 @@ pub(crate) fn is_standalone(object: &NodeClaim) -> bool {
     object.node_pool().is_none() && !object.metadata.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER)
 }
 
-/// Whether another controller manages a NodeClaim.
+/// Whether another controller manages a NodeClaim: the finalizers of others say nothing about machines.
 pub(crate) fn is_managed_elsewhere(object: &NodeClaim) -> bool {
-    !object.metadata.finalizers.is_empty() || object.status != NodeClaimStatus::default()
+    object.status != NodeClaimStatus::default()
 }
 
 impl World {
@@ -136,7 +136,11 @@ impl World {
             }
             if !is_standalone(object) {
                 broken.push(format!("NodeClaim {name} remains in the cluster without a claim"));
-            } else if self.is_on() && object.spec.node_class_ref.group == labels::AWS_DOMAIN && !is_managed_elsewhere(object) {
+            } else if self.is_on()
+                && object.spec.node_class_ref.group == labels::AWS_DOMAIN
+                && !is_managed_elsewhere(object)
+                && !object.metadata.is_deleting()
+            {
                 broken.push(format!("NodeClaim {name} is standalone and was not adopted"));
             }
         }

@@ -63,6 +63,11 @@ fn check_answered(scene: &Scene, expected: &[&str]) {
     assert!(second.end.is_empty() && second.terminate.is_empty() && second.release_mirrors.is_empty(), "{second:?}");
 }
 
+#[track_caller]
+fn check_unanswered(scene: &Scene) {
+    assert_eq!(names(&scene.twice(60).1), Vec::<&str>::new());
+}
+
 #[test]
 fn a_standalone_nodeclaim_gets_a_claim_at_the_second_sighting() {
     check_answered(&made(), &["mine"]);
@@ -70,9 +75,8 @@ fn a_standalone_nodeclaim_gets_a_claim_at_the_second_sighting() {
 
 #[test]
 fn a_nodeclaim_of_another_controller_never_gets_a_claim() {
-    let spoilt: [fn(&mut NodeClaim); 10] = [
+    let spoilt: [fn(&mut NodeClaim); 9] = [
         |o| o.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()],
-        |o| o.metadata.finalizers = vec!["example.com/theirs".into()],
         |o| o.status.provider_id = "aws:///z/i-9".into(),
         |o| o.status.conditions = vec![Condition { type_: "Launched".into(), ..Condition::default() }],
         |o| {
@@ -87,6 +91,140 @@ fn a_nodeclaim_of_another_controller_never_gets_a_claim() {
     for spoil in spoilt {
         check_answered(&change(made(), |s| spoil(&mut s.objects.node_claims[0])), &[]);
     }
+}
+
+#[test]
+fn a_nodeclaim_with_a_finalizer_of_somebody_else_gets_a_claim() {
+    check_answered(&change(made(), |s| s.objects.node_claims[0].metadata.finalizers = vec!["example.com/theirs".into()]), &["mine"]);
+}
+
+/// A machine that is tagged as that of the object.
+fn with_machine(launched_by_us: bool) -> Scene {
+    change(made(), |s| {
+        let mut machine = instance("i-1");
+        machine.tags.insert(labels::TAG_NODE_CLAIM.into(), "mine".into());
+        if !launched_by_us {
+            machine.tags.remove(labels::TAG_LAUNCH);
+        }
+        s.instances = vec![machine];
+    })
+}
+
+#[test]
+fn a_restored_nodeclaim_whose_machine_may_run_gets_no_claim() {
+    for launched_by_us in [true, false] {
+        check_unanswered(&with_machine(launched_by_us));
+        let ended = change(with_machine(launched_by_us), |s| s.instances[0].state = InstanceState::Terminated);
+        check_answered(&ended, &["mine"]);
+    }
+    let of_another_claim = change(with_machine(true), |s| s.claims = vec![registered()]);
+    assert_eq!(names(&of_another_claim.twice(60).1), ["mine"]);
+    let shifted = change(made(), |s| {
+        s.shifted.names.insert("us-east-1a".into());
+        s.objects.node_claims[0].metadata.labels.insert(labels::ZONE.into(), "us-east-1a".into());
+    });
+    check_unanswered(&shifted);
+}
+
+/// What users are told of the NodeClaim, at the second sighting.
+#[track_caller]
+fn reports(scene: &Scene) -> Vec<String> {
+    let (first, early) = scene.twice(29);
+    assert!(first.events.is_empty() && early.events.is_empty(), "never at the first sighting");
+    let events = scene.twice(30).1.events.into_iter().filter(|event| event.reason == "NotLaunched");
+    let of_claim = |event: whittle_ports::ClusterEvent| {
+        assert_eq!((event.kind.as_str(), event.name.as_str(), event.uid.as_str(), event.warning), ("NodeClaim", "mine", "uid-1", true));
+        event.message
+    };
+    events.map(of_claim).collect()
+}
+
+fn labelled() -> Scene {
+    change(made(), |s| {
+        s.objects.node_claims[0].metadata.labels.insert(labels::NODE_POOL.into(), "default".into());
+    })
+}
+
+#[test]
+fn users_are_told_what_keeps_a_nodeclaim_from_being_launched() {
+    assert_eq!(
+        reports(&labelled()),
+        ["no machine is launched for it: label karpenter.sh/nodepool shows that a controller made it, or what it was copied or restored \
+          from, and a machine may run for that. If you made this NodeClaim, remove that, and it gets a machine that belongs to no \
+          NodePool; if not, delete it"]
+    );
+    let copied = change(labelled(), |s| {
+        let meta = &mut s.objects.node_claims[0].metadata;
+        let owner = OwnerReference { kind: "NodePool".into(), name: "default".into(), ..OwnerReference::default() };
+        meta.owner_references = vec![owner].into();
+        meta.finalizers = vec!["example.com/theirs".into(), labels::TERMINATION_FINALIZER.into()];
+    });
+    let marks = "label karpenter.sh/nodepool, owner NodePool default, finalizer karpenter.sh/termination show that";
+    assert!(matches!(reports(&copied).as_slice(), [only] if only.contains(marks) && only.contains("remove those")));
+    let karpenters = with_machine(false);
+    assert!(matches!(reports(&karpenters).as_slice(), [only] if only.contains("instance i-1") && only.contains(labels::TAG_NODE_CLAIM)));
+}
+
+#[test]
+fn nothing_is_said_of_nodeclaims_that_are_launched_or_in_hand() {
+    assert_eq!(reports(&made()), Vec::<String>::new(), "it is launched");
+    assert_eq!(reports(&with_machine(true)), Vec::<String>::new(), "its machine is adopted or terminated");
+    let spoilt: [fn(&mut NodeClaim); 6] = [
+        |o| o.status.provider_id = "aws:///z/i-9".into(),
+        |o| o.status.conditions = vec![Condition { type_: "Launched".into(), ..Condition::default() }],
+        |o| o.metadata.deletion_timestamp = Some(at(90)),
+        |o| o.spec.node_class_ref.group = "eks.amazonaws.com".into(),
+        |o| o.spec.node_class_ref.kind = "OtherNodeClass".into(),
+        |o| {
+            o.metadata.annotations.insert(labels::MANAGED.into(), "true".into());
+        },
+    ];
+    for spoil in spoilt {
+        assert_eq!(reports(&change(labelled(), |s| spoil(&mut s.objects.node_claims[0]))), Vec::<String>::new());
+    }
+    let shown_by_claim = change(labelled(), |s| {
+        s.claims = vec![claim()];
+        s.claims[0].spec.standalone_uid = None;
+    });
+    assert_eq!(reports(&shown_by_claim), Vec::<String>::new());
+    assert_eq!(reports(&change(labelled(), |s| s.unreadable = vec!["mine".into()])), Vec::<String>::new());
+    assert_eq!(reports(&change(labelled(), |s| s.uninstalling = true)), Vec::<String>::new());
+}
+
+#[test]
+fn users_are_told_of_an_unlaunched_nodeclaim_once_and_reminded_after_hours() {
+    let (first, second) = labelled().twice(30);
+    assert_eq!(second.events.len(), 1);
+    let both = [first.note, second.note.clone()].concat();
+    let third = labelled().compare(&both, 190);
+    assert_eq!((third.events.len(), third.note.len(), third.forget.len()), (0, 0, 1), "the first sighting is not needed any more");
+    assert_eq!(labelled().compare(&second.note, 250), Findings::default(), "a quiet tick");
+    let hours = 130 + 6 * 3600;
+    let again = labelled().compare(&second.note, hours);
+    assert_eq!(again.events, []);
+    assert_eq!(labelled().compare(&again.note, hours + 60).events, second.events);
+}
+
+#[test]
+fn thousands_of_restored_nodeclaims_are_reported_a_few_at_a_time() {
+    let restored = change(labelled(), |s| {
+        let of = |number: u32| {
+            let mut object = s.objects.node_claims[0].clone();
+            object.metadata.name = format!("default-{number}");
+            object.metadata.uid = format!("uid-{number}");
+            object
+        };
+        s.objects.node_claims = (0..45).map(of).collect();
+    });
+    let (mut known, mut told): (Vec<Sighting>, std::collections::BTreeSet<String>) = Default::default();
+    for tick in 0..6 {
+        let found = restored.compare(&known, 100 + 60 * tick);
+        assert!(found.note.len() <= 40 && found.events.len() <= 20 && found.answer.is_empty());
+        known.retain(|sighting| !found.forget.contains(&sighting.subject));
+        known.extend(found.note);
+        told.extend(found.events.into_iter().map(|event| event.name));
+    }
+    assert_eq!(told.len(), 45);
 }
 
 #[test]
@@ -273,4 +411,44 @@ fn a_recreated_nodeclaim_gets_a_new_claim_when_the_old_one_has_ended() {
     sweep(&simulation).unwrap();
     let new = stored(&simulation).unwrap();
     assert_eq!((new.uid.as_str(), new.phase, new.deletion), ("uid-1", Phase::Planned, None));
+}
+
+#[test]
+fn the_finalizer_of_somebody_else_stays_on_a_nodeclaim_that_is_launched() {
+    let mut simulation = still();
+    let mut held = object();
+    held.metadata.finalizers = vec!["example.com/theirs".into()];
+    simulation.create(held);
+    sweep(&simulation).unwrap();
+    simulation.run_for(SignedDuration::from_mins(1));
+    assert_eq!(sweep(&simulation).unwrap().counted("answered"), 1);
+    assert_eq!(current(&simulation).metadata.finalizers, ["example.com/theirs", labels::TERMINATION_FINALIZER]);
+    assert_eq!(doorbells_sent(&simulation), 1);
+}
+
+fn times_reported(simulation: &Simulation) -> u32 {
+    let world = simulation.world();
+    world.cluster.events.iter().filter(|kept| kept.event.reason == "NotLaunched").map(|kept| kept.count).sum()
+}
+
+#[test]
+fn a_nodeclaim_with_a_pools_label_is_reported_once_and_launched_without_the_label() {
+    let mut simulation = still();
+    let mut labelled = object();
+    labelled.metadata.labels.insert(labels::NODE_POOL.into(), "default".into());
+    simulation.create(labelled);
+    for (tick, expected) in [0, 1, 1, 1, 1].into_iter().enumerate() {
+        sweep(&simulation).unwrap();
+        assert_eq!((times_reported(&simulation), stored(&simulation), doorbells_sent(&simulation)), (expected, None, 0), "tick {tick}");
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+    assert_eq!(current(&simulation).status, NodeClaimStatus::default(), "with a status it would not be launched later");
+    simulation.change::<NodeClaim>("mine", |object| {
+        object.metadata.labels.remove(labels::NODE_POOL);
+    });
+    sweep(&simulation).unwrap();
+    simulation.run_for(SignedDuration::from_mins(1));
+    sweep(&simulation).unwrap();
+    let launched = (stored(&simulation).unwrap().phase, doorbells_sent(&simulation), times_reported(&simulation));
+    assert_eq!(launched, (Phase::Planned, 1, 1));
 }
