@@ -289,6 +289,16 @@ fn a_buffer_without_a_template_or_with_its_gate_off_has_no_pods() {
 }
 
 #[test]
+fn a_buffer_that_asks_for_too_many_pods_is_warned_of() {
+    let text = joined(&[POOL, &BUFFER.replace("replicas: 2", "replicas: 6000"), SHAPE]);
+    let read = source::read_text("in.yaml", &text).unwrap();
+    let (buffers, told) = read.workloads.resolved(read.settings.now);
+    assert_eq!(buffers[0].pods.len(), 5000);
+    let expected = "CapacityBuffer default/spare: 5000 of its 6000 pods are kept free: a buffer has no more than 5000";
+    assert!(matches!(told.as_slice(), [only] if only.starts_with(expected)), "{told:?}");
+}
+
+#[test]
 fn a_claim_lists_the_six_hundred_cheapest_types_which_must_satisfy_min_values() {
     // The hundred most expensive types are the only ones of family x.
     let types: Vec<Value> = (0..700)

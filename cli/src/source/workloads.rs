@@ -12,7 +12,7 @@ use whittle_api::k8s::{
 };
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{LabelSelector, ObjectMeta};
-use whittle_solver::buffers::{Buffer, Unresolved, resolve, source_of};
+use whittle_solver::buffers::{Buffer, Unresolved, limit, resolve, source_of};
 use whittle_units::Timestamp;
 
 /// Services, workloads and buffers of some manifests.
@@ -182,8 +182,7 @@ impl WorkloadManifests {
         }
     }
 
-    /// Buffers with their virtual pods, resolved as in the functions, and messages for those
-    /// that have none.
+    /// Buffers with their virtual pods, resolved as in the functions, and messages for those that have none, or fewer than they ask for.
     #[must_use]
     pub fn resolved(&self, now: Timestamp) -> (Vec<Buffer>, Vec<String>) {
         let (mut resolved, mut unresolved) = (Vec::new(), Vec::new());
@@ -200,6 +199,9 @@ impl WorkloadManifests {
             }
             resolved.push(resolve(buffer, source.as_ref().copied(), now));
         }
+        limit(&mut resolved, now);
+        let short = resolved.iter().filter(|buffer| !buffer.shortfall.is_empty());
+        unresolved.extend(short.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.shortfall)));
         (resolved, unresolved)
     }
 }

@@ -7,11 +7,8 @@ use whittle_api::karpenter::CapacityBuffer;
 use whittle_claims::{Claim, Phase, Stored};
 use whittle_model::scheduling::PodRef;
 use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader};
-use whittle_solver::buffers::{Buffer, Unresolved, resolve, source_of};
-use whittle_units::ClusterName;
-
-/// The most virtual pods of all buffers in one decision.
-const PODS_MAX: usize = 10_000;
+use whittle_solver::buffers::{Buffer, Unresolved, limit, resolve, source_of};
+use whittle_units::{ClusterName, Timestamp};
 
 /// The buffers of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +22,7 @@ pub struct Buffers {
 
 impl Buffers {
     /// Partitions the buffers' pods by whether an unlaunched claim was planned for them.
-    pub(crate) fn of(mut list: Vec<Buffer>, read: &ClusterObjects, claims: &[Stored<Claim>]) -> Self {
+    pub(crate) fn of(mut list: Vec<Buffer>, read: &ClusterObjects, claims: &[Stored<Claim>], now: Timestamp) -> Self {
         list.sort_by_cached_key(|buffer| buffer.object.metadata.key());
         let promised: BTreeSet<&str> = claims
             .iter()
@@ -33,10 +30,11 @@ impl Buffers {
             .filter(|claim| matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) && claim.deletion.is_none())
             .flat_map(|claim| claim.spec.pods.iter().map(|pod| pod.uid.as_str()))
             .collect();
-        // A user may have created a pod of that name, and names are unique.
         let taken: BTreeSet<String> =
             read.pods.iter().filter(|pod| pod.metadata.name.starts_with("capacity-buffer-")).map(|pod| pod.metadata.key()).collect();
-        let pods = list.iter().flat_map(|buffer| &buffer.pods).filter(|pod| !taken.contains(&pod.metadata.key())).take(PODS_MAX);
+        list.iter_mut().for_each(|buffer| buffer.omit(&taken, now));
+        limit(&mut list, now);
+        let pods = list.iter().flat_map(|buffer| &buffer.pods);
         let (planned, pods): (Vec<&Pod>, Vec<&Pod>) = pods.partition(|pod| promised.contains(pod.metadata.uid.as_str()));
         let (pods, on_the_way) = (pods.into_iter().cloned().collect(), planned.into_iter().map(PodRef::of).collect());
         Self { list, pods, on_the_way }

@@ -14,7 +14,12 @@ fn now() -> Timestamp {
 
 /// A buffer of `replicas` pods of one CPU.
 fn buffer(replicas: i32) -> Buffer {
-    let object = json!({"metadata": {"name": "spare", "namespace": "shop", "uid": "u"}, "spec": {"podTemplateRef": {"name": "t"}, "replicas": replicas}});
+    named_buffer("spare", "u", replicas)
+}
+
+fn named_buffer(name: &str, uid: &str, replicas: i32) -> Buffer {
+    let spec = json!({"podTemplateRef": {"name": "t"}, "replicas": replicas});
+    let object = json!({"metadata": {"name": name, "namespace": "shop", "uid": uid}, "spec": spec});
     let template = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
     let source = PodSource { template: serde_json::from_value(template).unwrap(), replicas: 1, generation: None };
     resolve(&serde_json::from_value::<CapacityBuffer>(object).unwrap(), Ok(&source), now())
@@ -67,6 +72,20 @@ fn a_virtual_pod_with_the_name_of_a_real_one_is_omitted() {
     let read = ClusterObjects { pods: vec![named].into(), ..ClusterObjects::default() };
     let snapshot = snapshot_of(read, &[]).with_buffers(vec![buffer(2)]);
     assert_eq!(uids(snapshot.input().virtual_pods), ["u-2"]);
+    let shortfall = &snapshot.buffers.list[0].shortfall;
+    assert!(shortfall.starts_with("1 of its 2 pods are kept free: there are pods with the names of the others"), "{shortfall}");
+}
+
+#[test]
+fn pods_of_buffers_beyond_the_limit_are_not_planned_and_the_buffer_says_so() {
+    let buffers = vec![named_buffer("c", "uid-c", 2), named_buffer("b", "uid-b", 4999), named_buffer("a", "uid-a", 5000)];
+    let snapshot = snapshot_of(ClusterObjects::default(), &[]).with_buffers(buffers);
+    assert_eq!(snapshot.input().virtual_pods.len(), 10_000);
+    let list = &snapshot.buffers.list;
+    assert_eq!(list.iter().map(|buffer| buffer.pods.len()).collect::<Vec<_>>(), [5000, 4999, 1]);
+    assert!(list[0].shortfall.is_empty() && list[1].shortfall.is_empty(), "{:?}", list[0].shortfall);
+    assert!(list[2].shortfall.starts_with("1 of its 2 pods are kept free: all buffers of a cluster together"), "{}", list[2].shortfall);
+    assert_eq!(list[2].object.status.replicas, Some(1));
 }
 
 #[test]

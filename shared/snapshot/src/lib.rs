@@ -167,7 +167,7 @@ impl Snapshot {
     /// Adds the virtual pods of capacity buffers.
     #[must_use]
     pub fn with_buffers(mut self, buffers: Vec<Buffer>) -> Self {
-        self.buffers = Buffers::of(buffers, &self.read, &self.claims);
+        self.buffers = Buffers::of(buffers, &self.read, &self.claims, self.now);
         if !self.buffers.on_the_way.is_empty() {
             self.join();
         }

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Pod, PodSource, PodSourceKind};
 use whittle_api::karpenter::{BufferReference, CapacityBuffer};
 use whittle_api::{ConditionStatus, conditions};
@@ -16,6 +16,8 @@ use whittle_units::Timestamp;
 
 /// Limit on the virtual pods of one buffer, so that a typing error does not consume the time of the whole pass.
 const REPLICAS_MAX: i64 = 5000;
+/// Limit on the virtual pods of all buffers of a cluster, which every decision about it has to place.
+const PODS_MAX: usize = 10_000;
 /// The default provisioning strategy.
 const DEFAULT_STRATEGY: &str = "buffer.x-k8s.io/active-capacity";
 
@@ -47,6 +49,46 @@ pub struct Buffer {
     pub object: CapacityBuffer,
     /// Empty while the buffer is not ready or has no replicas.
     pub pods: Vec<Pod>,
+    /// How many pods its spec asks for.
+    asked_for: i64,
+    /// Why there are fewer pods than that; empty if there are as many.
+    pub shortfall: String,
+}
+
+impl Buffer {
+    /// Leaves out the pods whose names real ones have, which a user made: names are unique.
+    pub fn omit(&mut self, taken: &BTreeSet<String>, now: Timestamp) {
+        let before = self.pods.len();
+        self.pods.retain(|pod| taken.is_empty() || !taken.contains(&pod.metadata.key()));
+        if self.pods.len() < before {
+            self.falls_short("there are pods with the names of the others (capacity-buffer-*); delete those, or rename the buffer", now);
+        }
+    }
+
+    /// Shows in its status that it has only the pods that are left, and why.
+    fn falls_short(&mut self, why: &str, now: Timestamp) {
+        self.shortfall = format!("{} of its {} pods are kept free: {why}", self.pods.len(), self.asked_for);
+        let status = &mut self.object.status;
+        status.replicas = Some(i32::try_from(self.pods.len()).unwrap_or(i32::MAX));
+        let list = &mut status.conditions;
+        conditions::set(list, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &self.shortfall, now);
+    }
+}
+
+/// Keeps the pods of all buffers of a cluster within the limit: those of the first buffers, in the order given. The others say so.
+pub fn limit(buffers: &mut [Buffer], now: Timestamp) {
+    let mut left = PODS_MAX;
+    for buffer in buffers {
+        if buffer.pods.len() > left {
+            buffer.pods.truncate(left);
+            let why = format!(
+                "all buffers of a cluster together have no more than {PODS_MAX}, and those before it by namespace and name have the \
+                 others; ask for fewer and larger pods"
+            );
+            buffer.falls_short(&why, now);
+        }
+        left -= buffer.pods.len();
+    }
 }
 
 /// Kind and name of the object that defines a buffer's pods, in the buffer's namespace.
@@ -85,20 +127,24 @@ pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>,
         Err(unresolved) => {
             let list = &mut object.status.conditions;
             conditions::set(list, conditions::READY_FOR_PROVISIONING, ConditionStatus::False, unresolved.reason, &unresolved.message, now);
-            return Buffer { object, pods: Vec::new() };
+            return Buffer { object, pods: Vec::new(), asked_for: 0, shortfall: String::new() };
         }
     };
-    let wanted = replicas(buffer, source);
-    let capped = wanted.min(REPLICAS_MAX);
-    let message = if capped < wanted { format!("{wanted} pods are asked for, of which {capped} are looked after") } else { String::new() };
+    let asked_for = replicas(buffer, source);
+    let kept = asked_for.min(REPLICAS_MAX);
     let status = &mut object.status;
-    status.replicas = Some(i32::try_from(capped).unwrap_or(i32::MAX));
+    status.replicas = Some(i32::try_from(kept).unwrap_or(i32::MAX));
     let template = buffer.spec.pod_template_ref.as_ref();
     status.pod_template_ref = template.map(|template| BufferReference { name: template.name.clone(), ..BufferReference::default() });
     status.pod_template_generation = template.and(source.generation);
-    conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &message, now);
+    conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", "", now);
     let pods = virtual_pods(&object, &source.template);
-    Buffer { object, pods }
+    let mut resolved = Buffer { object, pods, asked_for, shortfall: String::new() };
+    if kept < asked_for {
+        let why = format!("a buffer has no more than {REPLICAS_MAX}; ask for fewer and larger pods, or for the others in another buffer");
+        resolved.falls_short(&why, now);
+    }
+    resolved
 }
 
 /// Number of virtual pods: the larger of `replicas` and the percentage, at most what the limits allow; or what the
@@ -160,30 +206,44 @@ pub fn updated_statuses(buffers: &[Buffer], plan: &Plan, on_the_way: &[PodRef], 
 
 fn with_provisioning_condition(buffer: &Buffer, counts: Option<PlacementCounts>, now: Timestamp) -> CapacityBuffer {
     let mut object = buffer.object.clone();
-    let status = &mut object.status;
-    let (status_value, reason, message) = if !conditions::is_true(&status.conditions, conditions::READY_FOR_PROVISIONING) {
-        (ConditionStatus::False, "NotReadyForProvisioning", String::new())
-    } else if status.replicas.unwrap_or(0) <= 0 {
-        (ConditionStatus::False, "BufferEmpty", String::new())
-    } else {
-        // A pass that reached none of its pods changes nothing.
-        let Some(PlacementCounts { fit, new, failed }) = counts else { return object };
-        if new + failed > 0 {
-            let message = format!("{}/{} virtual pods required new capacity, {failed} failed", new + failed, fit + new + failed);
-            (ConditionStatus::False, "RequiresNewCapacity", message)
-        } else {
-            (ConditionStatus::True, "FitsExistingCapacity", String::new())
-        }
-    };
-    conditions::set(&mut status.conditions, conditions::PROVISIONING, status_value, reason, &message, now);
+    if let Some((status, reason, message)) = provisioning(buffer, counts) {
+        conditions::set(&mut object.status.conditions, conditions::PROVISIONING, status, reason, &message, now);
+    }
     object
+}
+
+/// Status, reason and message of the condition Provisioning; `None` if the pass says nothing about the buffer. It is True only when all
+/// pods that are asked for fit: that fewer are kept, and that some were not planned, are not among Karpenter's reasons.
+fn provisioning(buffer: &Buffer, counts: Option<PlacementCounts>) -> Option<(ConditionStatus, &'static str, String)> {
+    let kept = buffer.pods.len();
+    if !conditions::is_true(&buffer.object.status.conditions, conditions::READY_FOR_PROVISIONING) {
+        return Some((ConditionStatus::False, "NotReadyForProvisioning", String::new()));
+    }
+    if let Some(PlacementCounts { new, failed, .. }) = counts.filter(|counts| counts.new + counts.failed > 0) {
+        let required = format!("{new}/{kept} virtual pods required new capacity, {failed} failed");
+        let message = if buffer.shortfall.is_empty() { required } else { format!("{required}; {}", buffer.shortfall) };
+        return Some((ConditionStatus::False, "RequiresNewCapacity", message));
+    }
+    if !buffer.shortfall.is_empty() {
+        return Some((ConditionStatus::False, "ReplicasReduced", buffer.shortfall.clone()));
+    }
+    if kept == 0 {
+        return Some((ConditionStatus::False, "BufferEmpty", String::new()));
+    }
+    // A pass that reached none of its pods changes nothing.
+    let fit = counts?.fit;
+    if fit < kept {
+        let message = format!("{fit}/{kept} virtual pods fit on existing capacity, the others were not planned in this pass");
+        return Some((ConditionStatus::Unknown, "NotAllPlanned", message));
+    }
+    Some((ConditionStatus::True, "FitsExistingCapacity", format!("All {kept} virtual pods fit on existing capacity")))
 }
 
 /// How many virtual pods a pass placed on each existing machine, by the name that the plan uses.
 #[must_use]
 pub fn virtual_pods_by_machine(plan: &Plan, buffers: &[Buffer]) -> BTreeMap<String, u32> {
     let pods = buffers.iter().flat_map(|buffer| &buffer.pods).filter(|pod| is_virtual(pod));
-    let uids: std::collections::BTreeSet<&str> = pods.map(|pod| pod.metadata.uid.as_str()).collect();
+    let uids: BTreeSet<&str> = pods.map(|pod| pod.metadata.uid.as_str()).collect();
     let on = |pods: &[PodRef]| u32::try_from(pods.iter().filter(|pod| uids.contains(pod.uid.as_str())).count()).unwrap_or(u32::MAX);
     plan.placements.iter().map(|placement| (placement.node.clone(), on(&placement.pods))).filter(|(_, count)| *count > 0).collect()
 }

@@ -55,7 +55,66 @@ fn excessive_replicas_are_capped_with_a_message() {
     let resolved = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 2_000_000})), Ok(&source(1)), now());
     assert_eq!(resolved.pods.len(), 5000);
     let condition = conditions::find(&resolved.object.status.conditions, conditions::READY_FOR_PROVISIONING).unwrap();
-    assert_eq!(condition.message, "2000000 pods are asked for, of which 5000 are looked after");
+    let shortfall = "5000 of its 2000000 pods are kept free: a buffer has no more than 5000; ask for fewer and larger pods, or for the \
+                     others in another buffer";
+    assert_eq!((condition.message.as_str(), condition.status), (shortfall, ConditionStatus::True));
+    assert_eq!(resolved.object.status.replicas, Some(5000));
+    // All that are kept fit, and it does not claim to be served.
+    let all = (0..5000).collect::<Vec<_>>();
+    assert_eq!(provisioning_of(&resolved, &all, &[], &[], &[]), reduced(shortfall));
+    let (_, reason, message) = provisioning_of(&resolved, &all[1..], &[0], &[], &[]).unwrap();
+    let both = format!("1/5000 virtual pods required new capacity, 0 failed; {shortfall}");
+    assert_eq!((reason.as_str(), message), ("RequiresNewCapacity", both));
+}
+
+/// The condition Provisioning of a buffer with fewer pods than it asks for.
+fn reduced(message: &str) -> Option<(ConditionStatus, String, String)> {
+    Some((ConditionStatus::False, "ReplicasReduced".to_owned(), message.to_owned()))
+}
+
+/// A buffer of so many pods that is ready.
+fn buffer_of(name: &str, replicas: i64) -> Buffer {
+    let mut spare = buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": replicas}));
+    spare.metadata.name = name.into();
+    spare.metadata.uid = name.into();
+    resolve(&spare, Ok(&source(1)), now())
+}
+
+#[test]
+fn all_buffers_together_have_a_limit_that_the_last_ones_name() {
+    let mut buffers = [buffer_of("a", 5000), buffer_of("b", 4000), buffer_of("c", 6000), buffer_of("d", 3), buffer_of("e", 0)];
+    limit(&mut buffers, now());
+    let kept = buffers.each_ref().map(|buffer| (buffer.pods.len(), buffer.object.status.replicas));
+    assert_eq!(kept, [(5000, Some(5000)), (4000, Some(4000)), (1000, Some(1000)), (0, Some(0)), (0, Some(0))]);
+    let why = "all buffers of a cluster together have no more than 10000, and those before it by namespace and name have the others; ask \
+               for fewer and larger pods";
+    let third = format!("1000 of its 6000 pods are kept free: {why}");
+    let fourth = format!("0 of its 3 pods are kept free: {why}");
+    assert_eq!(buffers.each_ref().map(|buffer| buffer.shortfall.as_str()), ["", "", third.as_str(), fourth.as_str(), ""]);
+    let told = buffers.each_ref().map(|buffer| provisioning_of(buffer, &[], &[], &[], &[]));
+    let empty = Some((ConditionStatus::False, "BufferEmpty".to_owned(), String::new()));
+    assert_eq!(told, [None, None, reduced(&third), reduced(&fourth), empty]);
+    // The status is that of now: what was there before does not stay.
+    let again = resolve(&buffers[2].object, Ok(&source(1)), now());
+    assert_eq!((again.pods.len(), again.object.status.replicas, ready(&again)), (5000, Some(5000), (ConditionStatus::True, "Resolved")));
+    let mut within = [resolve(&CapacityBuffer { spec: buffer_of("c", 2).object.spec, ..buffers[2].object.clone() }, Ok(&source(1)), now())];
+    limit(&mut within, now());
+    let condition = conditions::find(&within[0].object.status.conditions, conditions::READY_FOR_PROVISIONING).unwrap();
+    assert_eq!((within[0].shortfall.as_str(), condition.message.as_str()), ("", ""));
+}
+
+#[test]
+fn pods_whose_names_are_taken_are_left_out_and_missed() {
+    let mut spare = buffer_of("spare", 3);
+    spare.omit(&["shop/capacity-buffer-spare-2".to_owned(), "shop/capacity-buffer-another-1".to_owned()].into(), now());
+    let names: Vec<_> = spare.pods.iter().map(|pod| pod.metadata.name.as_str()).collect();
+    assert_eq!(names, ["capacity-buffer-spare-1", "capacity-buffer-spare-3"]);
+    let shortfall = "2 of its 3 pods are kept free: there are pods with the names of the others (capacity-buffer-*); delete those, or \
+                     rename the buffer";
+    assert_eq!(provisioning_of(&spare, &[0, 1], &[], &[], &[]), reduced(shortfall));
+    let mut whole = buffer_of("spare", 3);
+    whole.omit(&["shop/capacity-buffer-another-1".to_owned()].into(), now());
+    assert_eq!(whole, buffer_of("spare", 3));
 }
 
 #[test]
@@ -96,11 +155,10 @@ fn an_unresolved_buffer_has_a_reason_and_no_pods() {
     check_unresolved(json!({"replicas": 1}), "ResolutionFailed");
 }
 
-/// The condition after a pass that placed `fit`, `new`, `on_the_way` and `failed` of the pods.
-#[track_caller]
-fn check_condition(old: &[usize], new: &[usize], on_the_way: &[usize], failed: &[usize], expected: Option<(ConditionStatus, &str)>) {
-    let buffer = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 4})), Ok(&source(1)), now());
-    let pods = |list: &[usize]| list.iter().map(|n| PodRef::of(&buffer.pods[*n])).collect::<Vec<_>>();
+/// A plan that placed these pods of the buffer on node `n` and on a new machine, and left these out.
+fn plan_of(buffer: &Buffer, old: &[usize], new: &[usize], left_out: &[(usize, Reason)]) -> Plan {
+    let pod = |n: &usize| PodRef::of(&buffer.pods[*n]);
+    let pods = |list: &[usize]| list.iter().map(pod).collect::<Vec<_>>();
     let mut plan = Plan::default();
     plan.placements.push(Placement { node: "n".into(), initialized: true, pods: pods(old) });
     plan.placements.push(Placement {
@@ -112,13 +170,34 @@ fn check_condition(old: &[usize], new: &[usize], on_the_way: &[usize], failed: &
         let template = whittle_model::scheduling::TypeNames::default();
         plan.claims.push(NewClaim { pods: pods(new), ..empty_claim(template) });
     }
-    plan.left_out = pods(failed).into_iter().map(|pod| LeftOut { pod, reason: Reason::NoNodePools }).collect();
-    let updated = updated_statuses(std::slice::from_ref(&buffer), &plan, &pods(on_the_way), now());
-    let condition = conditions::find(&updated[0].status.conditions, conditions::PROVISIONING);
-    assert_eq!(condition.map(|condition| (condition.status, condition.reason.as_str())), expected);
-    let count = u32::try_from(old.len()).unwrap();
-    let on = virtual_pods_by_machine(&plan, &[buffer]);
-    assert_eq!(on.get("n").copied().unwrap_or(0), count);
+    plan.left_out = left_out.iter().map(|(n, reason)| LeftOut { pod: pod(n), reason: reason.clone() }).collect();
+    plan
+}
+
+/// The condition Provisioning after such a pass, with these pods on machines that are being launched.
+fn provisioning_of(
+    buffer: &Buffer,
+    old: &[usize],
+    new: &[usize],
+    on_the_way: &[usize],
+    left_out: &[(usize, Reason)],
+) -> Option<(ConditionStatus, String, String)> {
+    let plan = plan_of(buffer, old, new, left_out);
+    let on_the_way: Vec<PodRef> = on_the_way.iter().map(|n| PodRef::of(&buffer.pods[*n])).collect();
+    let updated = updated_statuses(std::slice::from_ref(buffer), &plan, &on_the_way, now());
+    let condition = conditions::find(&updated[0].status.conditions, conditions::PROVISIONING)?;
+    Some((condition.status, condition.reason.clone(), condition.message.clone()))
+}
+
+/// The condition after a pass that placed `old`, `new`, `on_the_way` and `failed` of the four pods.
+#[track_caller]
+fn check_condition(old: &[usize], new: &[usize], on_the_way: &[usize], failed: &[usize], expected: Option<(ConditionStatus, &str, &str)>) {
+    let buffer = buffer_of("spare", 4);
+    let failed: Vec<(usize, Reason)> = failed.iter().map(|n| (*n, Reason::NoNodePools)).collect();
+    let told = provisioning_of(&buffer, old, new, on_the_way, &failed);
+    assert_eq!(told, expected.map(|(status, reason, message)| (status, reason.to_owned(), message.to_owned())));
+    let on = virtual_pods_by_machine(&plan_of(&buffer, old, new, &failed), &[buffer]);
+    assert_eq!(on.get("n").copied().unwrap_or(0), u32::try_from(old.len()).unwrap());
     assert_eq!(on.get("other"), None, "a real pod of that name is no buffer pod");
 }
 
@@ -146,11 +225,29 @@ fn empty_claim(instance_types: whittle_model::scheduling::TypeNames) -> NewClaim
 #[test]
 fn a_buffers_condition_tells_whether_it_fits() {
     use ConditionStatus::{False, True};
-    check_condition(&[0, 1, 2, 3], &[], &[], &[], Some((True, "FitsExistingCapacity")));
-    check_condition(&[0, 1], &[2, 3], &[], &[], Some((False, "RequiresNewCapacity")));
-    check_condition(&[0, 1], &[], &[2, 3], &[], Some((False, "RequiresNewCapacity")));
-    check_condition(&[0, 1], &[], &[], &[2, 3], Some((False, "RequiresNewCapacity")));
+    let requires = |message| Some((False, "RequiresNewCapacity", message));
+    check_condition(&[0, 1, 2, 3], &[], &[], &[], Some((True, "FitsExistingCapacity", "All 4 virtual pods fit on existing capacity")));
+    check_condition(&[0, 1], &[2, 3], &[], &[], requires("2/4 virtual pods required new capacity, 0 failed"));
+    check_condition(&[0, 1], &[], &[2, 3], &[], requires("2/4 virtual pods required new capacity, 0 failed"));
+    check_condition(&[0, 1], &[], &[], &[2, 3], requires("0/4 virtual pods required new capacity, 2 failed"));
+    check_condition(&[0], &[1], &[2], &[], requires("2/4 virtual pods required new capacity, 0 failed"));
     check_condition(&[], &[], &[], &[], None);
+}
+
+#[test]
+fn a_buffer_that_is_served_in_part_does_not_claim_to_fit() {
+    let buffer = buffer_of("spare", 4);
+    let later = [(2, Reason::OutOfBudget), (3, Reason::OutOfBudget)];
+    let message = "2/4 virtual pods fit on existing capacity, the others were not planned in this pass";
+    let partly = Some((ConditionStatus::Unknown, "NotAllPlanned".to_owned(), message.to_owned()));
+    assert_eq!(provisioning_of(&buffer, &[0, 1], &[], &[], &later), partly);
+    // Not even if all did before.
+    let plan = plan_of(&buffer, &[0, 1, 2, 3], &[], &[]);
+    let fitting = Buffer { object: updated_statuses(std::slice::from_ref(&buffer), &plan, &[], now()).remove(0), ..buffer };
+    assert_eq!(provisioning_of(&fitting, &[0, 1], &[], &[], &later), partly);
+    let unplanned = [0, 1, 2, 3].map(|n| (n, Reason::OutOfBudget));
+    let (status, ..) = provisioning_of(&fitting, &[], &[], &[], &unplanned).unwrap();
+    assert_eq!(status, ConditionStatus::True, "a pass without any of its pods says nothing about it");
 }
 
 #[test]
