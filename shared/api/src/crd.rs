@@ -271,4 +271,50 @@ mod tests {
             assert!(!definition.to_string().contains(r#""rule":"""#), "{name}");
         }
     }
+
+    /// How the writers of lists and maps share them, of which Karpenter's definitions say it.
+    fn shared(schema: &Value, path: &str, into: &mut Vec<String>) {
+        let field = schema["x-kubernetes-list-map-keys"][0].as_str().map_or_else(String::new, |field| format!(" by {field}"));
+        let how = ["x-kubernetes-list-type", "x-kubernetes-map-type"].iter().filter_map(|key| schema[*key].as_str());
+        into.extend(how.map(|how| format!("{path} {how}{field}")));
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            shared(field, &format!("{path}.{name}"), into);
+        }
+        if schema["items"].is_object() {
+            shared(&schema["items"], path, into);
+        }
+    }
+
+    #[test]
+    fn lists_and_maps_are_shared_as_in_karpenters_definitions() {
+        let mut all = Vec::new();
+        for (_, definition) in super::all() {
+            let kind = definition["spec"]["names"]["kind"].as_str().expect("it has a kind");
+            shared(&definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], kind, &mut all);
+        }
+        let expected = [
+            "NodePool.spec.disruption.budgets atomic",
+            "NodePool.spec.disruption.budgets.reasons set",
+            "NodePool.spec.template.metadata.annotations granular",
+            "NodePool.spec.template.metadata.labels atomic",
+            "NodePool.spec.template.spec.requirements atomic",
+            "NodePool.spec.template.spec.requirements.values atomic",
+            "NodePool.spec.template.spec.startupTaints atomic",
+            "NodePool.spec.template.spec.taints atomic",
+            "NodePool.status.conditions map by type",
+            "NodeClaim.spec.requirements atomic",
+            "NodeClaim.spec.requirements.values atomic",
+            "NodeClaim.spec.startupTaints atomic",
+            "NodeClaim.spec.taints atomic",
+            "NodeClaim.status.conditions map by type",
+            "NodeOverlay.spec.requirements atomic",
+            "NodeOverlay.spec.requirements.values atomic",
+            "NodeOverlay.status.conditions map by type",
+            "EC2NodeClass.status.amis.requirements.values atomic",
+            "CapacityBuffer.status.conditions map by type",
+            "Provisioner.spec.startupTaints atomic",
+            "Provisioner.spec.taints atomic",
+        ];
+        assert_eq!(all, expected);
+    }
 }

@@ -38,7 +38,7 @@ fn template_ref() -> Schema {
 
 fn status() -> Schema {
     object([
-        may("conditions", parts::conditions()),
+        may("conditions", parts::conditions().keyed_by("type")),
         may("podTemplateRef", template_ref().about("the template in use")),
         may("podTemplateGeneration", int64().about("its generation")),
         may("provisioningStrategy", text().about("the strategy in use")),

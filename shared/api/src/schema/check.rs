@@ -1,6 +1,6 @@
 //! Validation of values against schemas.
 
-use super::{Field, Holds, Schema, Shape};
+use super::{Field, Holds, ListType, Schema, Shape};
 use crate::field::{FieldError, FieldPath, Stage};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
@@ -24,12 +24,12 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
         },
         Shape::Open if value.is_object() => {}
         Shape::Open => errors.push(wrong_type(path, "an object", value)),
-        Shape::Map { values, max } => match value {
+        Shape::Map { values, max, .. } => match value {
             Value::Object(map) => entries(values, *max, map, path, errors),
             _ => errors.push(wrong_type(path, "an object", value)),
         },
-        Shape::List { items, min, max, set } => match value {
-            Value::Array(list) => elements(items, (*min, *max), *set, list, path, errors),
+        Shape::List { items, min, max, list_type } => match value {
+            Value::Array(list) => elements(items, (*min, *max), *list_type == Some(ListType::Set), list, path, errors),
             _ => errors.push(wrong_type(path, "a list", value)),
         },
         Shape::Text { pattern, min, max, one_of } => match value {

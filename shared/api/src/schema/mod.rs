@@ -43,6 +43,8 @@ pub(crate) enum Shape {
     Map {
         values: Box<Schema>,
         max: Option<usize>,
+        /// How writers share it: `granular`, key by key, as without a word; or `atomic`, as a whole.
+        map_type: Option<&'static str>,
     },
     /// Any JSON object, kept as it is.
     Open,
@@ -50,8 +52,8 @@ pub(crate) enum Shape {
         items: Box<Schema>,
         min: usize,
         max: Option<usize>,
-        /// Whether elements must be unique.
-        set: bool,
+        /// How writers share it; without a word as a whole.
+        list_type: Option<ListType>,
     },
     Text {
         pattern: Option<&'static str>,
@@ -73,6 +75,27 @@ pub(crate) enum Shape {
     Number,
     /// Any string or integer.
     IntOrText,
+}
+
+/// How the writers of a list share it: what server-side apply merges by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListType {
+    /// One writer has all of it.
+    Atomic,
+    /// Element by element; they must be unique.
+    Set,
+    /// Element by element, told apart by this field.
+    Map(&'static str),
+}
+
+impl ListType {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Atomic => "atomic",
+            Self::Set => "set",
+            Self::Map(_) => "map",
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -178,9 +201,24 @@ impl Schema {
         }
         self
     }
-    fn set(mut self) -> Self {
-        if let Shape::List { set, .. } = &mut self.shape {
-            *set = true;
+    fn list_type(mut self, given: ListType) -> Self {
+        if let Shape::List { list_type, .. } = &mut self.shape {
+            *list_type = Some(given);
+        }
+        self
+    }
+    fn atomic(self) -> Self {
+        self.list_type(ListType::Atomic)
+    }
+    fn set(self) -> Self {
+        self.list_type(ListType::Set)
+    }
+    fn keyed_by(self, field: &'static str) -> Self {
+        self.list_type(ListType::Map(field))
+    }
+    fn map_type(mut self, given: &'static str) -> Self {
+        if let Shape::Map { map_type, .. } = &mut self.shape {
+            *map_type = Some(given);
         }
         self
     }
@@ -196,10 +234,10 @@ fn may(name: &'static str, schema: Schema) -> Field {
     Field { name, required: false, schema }
 }
 fn list(items: Schema) -> Schema {
-    Schema::new(Shape::List { items: Box::new(items), min: 0, max: None, set: false })
+    Schema::new(Shape::List { items: Box::new(items), min: 0, max: None, list_type: None })
 }
 fn map(values: Schema) -> Schema {
-    Schema::new(Shape::Map { values: Box::new(values), max: None })
+    Schema::new(Shape::Map { values: Box::new(values), max: None, map_type: None })
 }
 fn open() -> Schema {
     Schema::new(Shape::Open)

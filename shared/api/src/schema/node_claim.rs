@@ -30,7 +30,7 @@ fn status() -> Schema {
         may("capacity", quantities().about("what the machine has")),
         may("allocatable", quantities().about("what pods can use of it")),
         may("lastPodEventTime", time().about("when a pod last came or went")),
-        may("conditions", parts::conditions()),
+        may("conditions", parts::conditions().keyed_by("type")),
     ])
     .about("how far it has come")
 }

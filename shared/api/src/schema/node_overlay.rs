@@ -27,5 +27,5 @@ pub(super) fn kind() -> Kind {
 }
 
 fn status() -> Schema {
-    object([may("conditions", parts::conditions())]).about("whether it is used")
+    object([may("conditions", parts::conditions().keyed_by("type"))]).about("whether it is used")
 }

@@ -43,8 +43,11 @@ fn template() -> Schema {
     object([
         may(
             "metadata",
-            object([may("labels", parts::template_labels()), may("annotations", parts::texts().about("annotations of the nodes"))])
-                .about("what the nodes are marked with"),
+            object([
+                may("labels", parts::template_labels()),
+                may("annotations", parts::texts().map_type("granular").about("annotations of the nodes")),
+            ])
+            .about("what the nodes are marked with"),
         ),
         need("spec", template_spec()),
     ])
@@ -107,6 +110,7 @@ fn budgets() -> Schema {
         may("reasons", reasons),
     ]))
     .max(50)
+    .atomic()
     .default(json!([{"nodes": "10%"}]))
     .about("limits to how many nodes are disrupted at a time; the smallest that applies counts")
     .rule("self.all(b, has(b.schedule) == has(b.duration))", "schedule and duration go together: give both or neither", |list| {
@@ -119,7 +123,7 @@ fn status() -> Schema {
         may("resources", quantities().about("capacity of all nodes together")),
         may("nodes", int64().default(Value::from(0)).about("number of nodes")),
         may("nodeClassObservedGeneration", int64().about("generation of the class last seen")),
-        may("conditions", parts::conditions()),
+        may("conditions", parts::conditions().keyed_by("type")),
     ])
     .about("what the pool has")
 }

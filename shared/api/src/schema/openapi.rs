@@ -1,7 +1,7 @@
 //! Schemas as in a CRD.
 
 use super::check::QUANTITY;
-use super::{Field, Holds, Schema, Shape};
+use super::{Field, Holds, ListType, Schema, Shape};
 use serde_json::{Map, Value, json};
 
 /// The schema as a structural OpenAPI v3 schema with CEL rules.
@@ -35,15 +35,18 @@ fn sentence(about: &str) -> String {
 fn shape(shape: &Shape) -> Map<String, Value> {
     let value = match shape {
         Shape::Object(fields) => object(fields),
-        Shape::Map { values, max } => with(json!({"type": "object", "additionalProperties": openapi(values)}), "maxProperties", *max),
+        Shape::Map { values, max, map_type } => {
+            let out = with(json!({"type": "object", "additionalProperties": openapi(values)}), "maxProperties", *max);
+            with(out, "x-kubernetes-map-type", *map_type)
+        }
         Shape::Open => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
-        Shape::List { items, min, max, set } => {
+        Shape::List { items, min, max, list_type } => {
             let mut out = with(json!({"type": "array", "items": openapi(items)}), "maxItems", *max);
             out = with(out, "minItems", (0 < *min).then_some(*min));
-            if *set {
-                out["x-kubernetes-list-type"] = "set".into();
+            if let Some(ListType::Map(field)) = list_type {
+                out["x-kubernetes-list-map-keys"] = json!([field]);
             }
-            out
+            with(out, "x-kubernetes-list-type", list_type.map(ListType::as_str))
         }
         Shape::Text { pattern, min, max, one_of } => {
             let mut out = with(json!({"type": "string"}), "maxLength", *max);

@@ -108,7 +108,7 @@ fn requirement_key(keys: Keys) -> Schema {
 
 /// `spec.requirements` of pools, claims and overlays.
 pub(super) fn requirements(keys: Keys) -> Schema {
-    let values = list(text()).about("values for In and NotIn; one number for Gt, Lt, Gte, Lte; none otherwise");
+    let values = list(text()).atomic().about("values for In and NotIn; one number for Gt, Lt, Gte, Lte; none otherwise");
     let mut fields =
         vec![need("key", requirement_key(keys)), need("operator", one_of(OPERATORS).about("how the label's value and the values relate"))];
     if keys == Keys::Overlay {
@@ -119,6 +119,7 @@ pub(super) fn requirements(keys: Keys) -> Schema {
     }
     let schema = list(Schema::new(super::Shape::Object(fields)))
         .max(100)
+        .atomic()
         .about("constraints on the labels of nodes, all of which hold")
         .rule(
             "self.all(r, r.operator != 'In' || (has(r.values) && r.values.size() != 0))",
@@ -170,6 +171,7 @@ pub(super) fn template_labels() -> Schema {
     let aws = format!("self.all(k, {})", key_cel("k", labels::AWS_DOMAIN, &aws_cel_keys(Keys::Pool)));
     map(text().max(63).pattern(LABEL_VALUE_PATTERN))
         .max(100)
+        .map_type("atomic")
         .about("labels of the nodes")
         .rule(karpenter, KARPENTER_KEYS, |labels| all_keys(labels, karpenter_key_is_allowed))
         .rule("self.all(k, k != 'karpenter.sh/nodepool')", POOL_KEY, |labels| all_keys(labels, |key| key != labels::NODE_POOL))
@@ -189,6 +191,7 @@ pub(super) fn taints() -> Schema {
         need("effect", one_of(&["NoSchedule", "PreferNoSchedule", "NoExecute"]).about("what it does to pods that do not tolerate it")),
         may("timeAdded", time().about("when it was put on the node")),
     ]))
+    .atomic()
 }
 
 /// `nodeClassRef` of a pool or claim.
@@ -220,7 +223,7 @@ pub(super) fn node_class_ref() -> Schema {
     .about("the class that describes the machines")
 }
 
-/// `status.conditions`.
+/// `status.conditions`. Whether its writers share it is up to the kind, as in Karpenter's definitions.
 pub(super) fn conditions() -> Schema {
     list(object([
         need("type", text().max(316).about("what the condition is about")),
@@ -235,7 +238,7 @@ pub(super) fn conditions() -> Schema {
 
 /// A resolved requirement of an AMI, in a status.
 pub(super) fn resolved_requirements() -> Schema {
-    list(object([need("key", text()), need("operator", text()), may("values", list(text())), may("minValues", super::int32())]))
+    list(object([need("key", text()), need("operator", text()), may("values", list(text()).atomic()), may("minValues", super::int32())]))
 }
 
 /// A map of free text, such as annotations.
