@@ -453,13 +453,18 @@ fn awaits_launch(claim: &Claim, node_claim: &NodeClaim, now: Timestamp) -> bool 
         && now.duration_since(claim.created_at) < DOORBELL_LOST_AFTER
 }
 
-/// Compares only what we write; others may add labels and annotations.
+/// Compares only what we write; others may add labels and annotations, and a server that merges conditions orders them.
 fn differs(node_claim: &NodeClaim, wanted: &NodeClaim) -> bool {
     let has =
         |there: &BTreeMap<String, String>, ours: &BTreeMap<String, String>| ours.iter().all(|(key, value)| there.get(key) == Some(value));
     let mut status = wanted.status.clone();
     conditions::observe(&mut status.conditions, node_claim.metadata.generation);
-    node_claim.status != status
+    let ordered = |status: &NodeClaimStatus| {
+        let mut ordered = status.clone();
+        ordered.conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
+        ordered
+    };
+    (node_claim.status != status && ordered(&node_claim.status) != ordered(&status))
         || !has(&node_claim.metadata.labels, &wanted.metadata.labels)
         || !has(&node_claim.metadata.annotations, &wanted.metadata.annotations)
 }

@@ -224,6 +224,17 @@ fn a_provisioner_and_a_nodepool_of_one_name_are_two_pools() {
 }
 
 #[test]
+fn the_order_of_conditions_makes_no_mirror_out_of_date() {
+    let reordered = change(scene(registered()), |s| s.objects.node_claims[0].status.conditions.reverse());
+    assert!(1 < reordered.objects.node_claims[0].status.conditions.len());
+    assert_eq!(reordered.compare(&[], 100), Findings::default());
+    let lacking = change(scene(registered()), |s| {
+        s.objects.node_claims[0].status.conditions.pop();
+    });
+    assert_eq!(lacking.compare(&[], 100).mirrors.len(), 1);
+}
+
+#[test]
 fn conditions_follow_the_generation_of_the_object_which_grows_when_it_is_deleted() {
     let shown_of = |generation: i64, observed: i64| {
         change(scene(registered()), |s| {
