@@ -313,7 +313,7 @@ fn a_pod_that_kube_scheduler_has_a_node_for_counts_there() {
     let mut deleted = waiting.clone();
     deleted.metadata.deletion_timestamp = Some(now());
     assert_eq!(node_of(&deleted, serves), "", "it is never bound");
-    let deletion = Deletion { reason: DeletionReason::Requested, at: now(), deadline: None, message: String::new() };
+    let deletion = Deletion::without_deadline(DeletionReason::Requested, now(), "");
     let ending = step(&claim, &Event::DeletionRequested(deletion), now()).unwrap();
     assert_eq!(node_of(&waiting, &[ending]), "", "the node goes");
 }
