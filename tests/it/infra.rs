@@ -27,6 +27,8 @@ fn the_cluster_manifests_grant_each_group_only_its_own_permissions() {
         ("whittle:read", "list", "", "pods", true),
         ("whittle:read", "watch", "karpenter.sh", "nodeclaims", true),
         ("whittle:read", "watch", "karpenter.sh", "nodepools", false),
+        ("whittle:read", "watch", "storage.k8s.io", "volumeattachments", true),
+        ("whittle:read", "watch", "storage.k8s.io", "storageclasses", false),
         ("whittle:nodes", "update", "", "nodes", false),
         ("whittle:read", "create", "", "events", true),
         ("whittle:read", "patch", "", "nodes", false),

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Mutex;
-use whittle_api::k8s::{CsiNode, Kind, Node, Pod, PodDisruptionBudget};
+use whittle_api::k8s::{CsiNode, Kind, Node, Pod, PodDisruptionBudget, VolumeAttachment};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::legacy::Versioned;
 use whittle_api::manifest::Object;
@@ -58,6 +58,7 @@ pub(crate) struct KeptKinds {
     csi_nodes: Mutex<Option<Kept<CsiNode>>>,
     node_claims: Mutex<Option<Kept<Object>>>,
     disruption_budgets: Mutex<Option<Kept<PodDisruptionBudget>>>,
+    volume_attachments: Mutex<Option<Kept<VolumeAttachment>>>,
     pub(crate) seldom: Mutex<Option<Seldom>>,
 }
 
@@ -124,6 +125,19 @@ impl Followed for CsiNode {
     }
     fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
         &kept.csi_nodes
+    }
+}
+
+/// Each node that waits for its volumes to be detached is looked at every second, and there is no list of those of one node.
+impl Followed for VolumeAttachment {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn read(object: &serde_json::Value) -> Result<Self, Box<Unreadable>> {
+        Unreadable::read::<Self>(object)
+    }
+    fn slot(kept: &KeptKinds) -> &Mutex<Option<Kept<Self>>> {
+        &kept.volume_attachments
     }
 }
 

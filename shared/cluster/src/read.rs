@@ -10,9 +10,9 @@ use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use whittle_api::k8s::{Kind, Node, Pod, VolumeAttachment};
+use whittle_api::k8s::{Kind, Node, PersistentVolumeClaim, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner, Versioned};
 use whittle_api::manifest::Object;
@@ -383,7 +383,8 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_drain(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
         let selector = on_node(name);
-        let (node, pods) = try_join!(self.one_node(cluster, name), self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)))?;
+        let (node, pods) =
+            try_join!(self.one_object::<Node>(cluster, "", name), self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)))?;
         let mut unreadable = Vec::new();
         Ok(ClusterObjects {
             nodes: node.into_items(&mut unreadable),
@@ -395,18 +396,30 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_volumes(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
         // Draining waits until the last attachment is deleted, so a stale list could end the wait early.
-        let attachments = self.list::<VolumeAttachment>(cluster, Consistency::Newest, None).await?;
-        let mut unreadable = Vec::new();
-        let mut volume_attachments = attachments.into_items(&mut unreadable);
-        volume_attachments.retain(|attachment| attachment.spec.node_name == name);
+        let attachments = self.followed::<VolumeAttachment>(cluster).await?;
+        let of_node = attachments.items.iter().filter(|attachment| attachment.spec.node_name == name);
+        let volume_attachments: Vec<VolumeAttachment> = of_node.cloned().collect();
+        let mut unreadable = attachments.unreadable;
         unreadable.retain(|attachment| attachment.node_name == name);
         // Volume claims show which attached volumes belong to pods that are not evicted: needed only while a volume is attached.
-        let volume_claims = if volume_attachments.is_empty() {
-            vec![]
-        } else {
-            self.list(cluster, Consistency::Cached, None).await?.into_items(&mut unreadable)
-        };
+        let volume_claims =
+            if volume_attachments.is_empty() { vec![] } else { self.claims_on(cluster, name).await?.into_items(&mut unreadable) };
         Ok(ClusterObjects { volume_attachments, volume_claims, unreadable, ..ClusterObjects::default() })
+    }
+
+    /// The volume claims of the pods on a node. These are few, and the cluster's may be tens of thousands.
+    async fn claims_on(&self, cluster: &ClusterName, node: &str) -> Result<Listed<PersistentVolumeClaim>, ClusterError> {
+        let listed = self.list::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?;
+        let pods = listed.items.iter().chain(listed.unreadable.iter().filter_map(|odd| odd.pod.as_deref()));
+        let named: BTreeSet<(&str, String)> =
+            pods.flat_map(|pod| claim_names(pod).map(move |name| (pod.metadata.namespace.as_str(), name))).collect();
+        let mut found = Listed::default();
+        for (namespace, name) in named {
+            let claim = self.one_object::<PersistentVolumeClaim>(cluster, namespace, &name).await?;
+            found.items.extend(claim.items);
+            found.unreadable.extend(claim.unreadable);
+        }
+        Ok(found)
     }
 
     async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
@@ -430,15 +443,20 @@ impl<A: ClusterAccess> Clusters<A> {
         })
     }
 
-    /// The Node of this name, if it exists.
-    async fn one_node(&self, cluster: &ClusterName, name: &str) -> Result<Listed<Node>, ClusterError> {
-        let value: Option<Value> = match self.send(cluster, &ApiRequest::get(path::object::<Node>("", name))).await {
-            Ok(node) => Some(node),
+    /// The object of this name, if it exists.
+    async fn one_object<K: Kind + DeserializeOwned + Send>(
+        &self,
+        cluster: &ClusterName,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Listed<K>, ClusterError> {
+        let value: Option<Value> = match self.send(cluster, &ApiRequest::get(path::object::<K>(namespace, name))).await {
+            Ok(object) => Some(object),
             Err(failed) if failed.class() == Some(Class::NotFound) => None,
-            Err(failed) => return Err(failed.into_error(cluster, &format!("Node {name:?}"))),
+            Err(failed) => return Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
         };
         let (items, unreadable) = match value.as_ref().map(Unreadable::read) {
-            Some(Ok(node)) => (vec![node], vec![]),
+            Some(Ok(object)) => (vec![object], vec![]),
             Some(Err(unreadable)) => (vec![], vec![*unreadable]),
             None => (vec![], vec![]),
         };
@@ -480,6 +498,15 @@ fn legacy_identity(object: &Object) -> Option<(String, &'static str, &'static st
 
 /// The field selector for pods that are bound to no node.
 const UNBOUND: &str = "spec.nodeName=";
+
+/// Names of the volume claims of a pod, those that are made for it included.
+fn claim_names(pod: &Pod) -> impl Iterator<Item = String> {
+    pod.spec.volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(source), _) => Some(source.claim_name.clone()),
+        (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, volume.name)),
+        (None, None) => None,
+    })
+}
 
 /// The field selector for pods on a node.
 fn on_node(name: &str) -> String {

@@ -356,11 +356,13 @@ fn with_volumes() -> Server {
     Server::answering(move |_, head| match head {
         head if head.starts_with("GET /api/v1/nodes/") => Body("", br#"{"metadata":{"name":"n1"}}"#.to_vec()),
         head if head.starts_with("GET /api/v1/pods?") => {
-            Body("", br#"{"items":[{"metadata":{"name":"p","namespace":"a"},"spec":{"nodeName":"n1"}}]}"#.to_vec())
+            let volumes = r#"[{"name":"token"},{"name":"v","persistentVolumeClaim":{"claimName":"data"}},{"name":"w","ephemeral":{}}]"#;
+            let pod = format!(r#"{{"metadata":{{"name":"p","namespace":"a"}},"spec":{{"nodeName":"n1","volumes":{volumes}}}}}"#);
+            Body("", format!(r#"{{"items":[{pod}]}}"#).into_bytes())
         }
         head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => Body("", attachments.as_bytes().to_vec()),
-        head if head.starts_with("GET /api/v1/persistentvolumeclaims?") => {
-            Body("", br#"{"items":[{"metadata":{"name":"data","namespace":"a"},"spec":{"volumeName":"pv-1"}}]}"#.to_vec())
+        head if head.starts_with("GET /api/v1/namespaces/a/persistentvolumeclaims/data ") => {
+            Body("", br#"{"metadata":{"name":"data","namespace":"a"},"spec":{"volumeName":"pv-1"}}"#.to_vec())
         }
         _ => Status(404, 0),
     })
@@ -389,7 +391,10 @@ async fn attachments_are_newest_and_claims_of_volumes_are_read_only_beside_them(
     assert_eq!(volumes_of("n3").await, (vec![], 0));
     let heads = server.heads.lock().expect("the lock is not poisoned");
     let attachments: Vec<&String> = heads.iter().filter(|head| head.contains("/volumeattachments?")).collect();
-    assert_eq!((attachments.len(), heads.len()), (2, 3), "{heads:?}");
+    // Beside them the pods of n1, and the claims of these by their names: one of them does not exist.
+    assert_eq!((attachments.len(), heads.len()), (2, 5), "{heads:?}");
+    assert!(heads.iter().any(|head| head.contains("/persistentvolumeclaims/p-w ")), "{heads:?}");
+    assert!(!heads.iter().any(|head| head.contains("/persistentvolumeclaims?")), "a cluster has tens of thousands: {heads:?}");
     assert!(!attachments.iter().any(|head| head.contains("resourceVersion=0")), "a stale list could end the wait early");
 }
 

@@ -66,8 +66,8 @@ pub enum Scope {
     NodesAndClaims,
     /// What draining one node needs: its Node, and the pods on it. Budgets are the eviction API's to know.
     Drain,
-    /// The volumes that are attached to one node and, while there are any, the claims of volumes. The API server can only list
-    /// those of all nodes.
+    /// The volumes that are attached to one node and, while there are any, the volume claims of the pods that are on it. Claims of other
+    /// pods may be among them.
     Volumes,
     /// The pods on one node.
     Pods,

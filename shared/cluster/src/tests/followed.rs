@@ -61,6 +61,16 @@ const OTHERS: [FollowedKind; 4] = [
     },
 ];
 
+/// Looked at by node, and not with everything else.
+const ATTACHMENTS: FollowedKind = FollowedKind {
+    path: "/apis/storage.k8s.io/v1/volumeattachments",
+    object: |metadata, number| {
+        let node = if number == 0 { "other" } else { "n" };
+        json!({"metadata": metadata, "spec": {"nodeName": node, "source": {"persistentVolumeName": "pv"}}})
+    },
+    found: |objects| objects.volume_attachments.iter().map(|one| &one.metadata).collect(),
+};
+
 struct Pods {
     kind: FollowedKind,
     version: u64,
@@ -317,6 +327,22 @@ async fn check_against_whole_lists(kind: FollowedKind, seeds: std::ops::Range<u6
         whole += history.pods().whole_lists;
     }
     assert!(whole * 4 < looks, "{}: {whole} of {looks} looks read the whole list", kind.path);
+}
+
+#[tokio::test]
+async fn attachments_of_a_node_that_is_drained_are_caught_up() {
+    let (history, url) = History::start_with(ATTACHMENTS, 3);
+    let clusters = clusters(&access_to(&[&url]));
+    for look in 0..6 {
+        let objects = clusters.read(&"demo".into(), Scope::Volumes, Some("n")).await.expect("the server answers");
+        let mut pods = history.pods();
+        let text = |one: &Value, field: &str| one["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let of_node = pods.by_name.values().filter(|one| one["spec"]["nodeName"] == "n");
+        let expected: Seen = of_node.map(|one| (text(one, "name"), text(one, "resourceVersion"))).collect();
+        assert_eq!(seen_of(ATTACHMENTS, &objects), expected, "look {look}");
+        (0..look).for_each(|_| pods.change());
+    }
+    assert_eq!(history.pods().whole_lists, 1, "there are those of thousands of nodes");
 }
 
 #[tokio::test]
