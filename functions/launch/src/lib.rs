@@ -31,7 +31,7 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
     LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Settings, StatusWriter, TokenBuckets, advance,
-    error_chain, metrics, publish_event, readable, rights, save, unless_outdated, write_mirror,
+    concurrently, error_chain, metrics, publish_event, readable, rights, save, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, TypeInputs, shifted_zones, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -58,6 +58,9 @@ const CLASS_REFRESH_DELAY: SignedDuration = SignedDuration::from_secs(5);
 const TIME_PER_CALL: SignedDuration = SignedDuration::from_secs(10);
 /// Time to give up one claim and report it.
 const TIME_PER_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
+/// Claims that are read one by one. More of them are looked for in the list of all: a plan may have thousands, which would take the time
+/// for their calls.
+const NAMED_MAX: usize = 200;
 /// Nodes never join faster.
 const FIRST_REGISTER_DELAY: SignedDuration = SignedDuration::from_secs(10);
 
@@ -119,14 +122,19 @@ async fn pending_dry_runs<P: Rights>(
 
 /// Claims that are due for a call: new ones, and those whose call was left unfinished.
 async fn due<P: Rights>(ports: P, cluster: &ClusterName, names: &[ClaimName]) -> Result<Vec<Stored<Claim>>, HandleError> {
-    let mut found = Vec::new();
-    if names.is_empty() {
-        found = ports.store().list(cluster).await?;
-    }
-    for name in names {
-        let key = ClaimKey { cluster: cluster.clone(), name: name.clone() };
-        found.extend(readable(ports.store().get(&key).await)?);
-    }
+    let mut found = if names.is_empty() || names.len() > NAMED_MAX {
+        let named: BTreeSet<&ClaimName> = names.iter().collect();
+        let mut all = ports.store().list(cluster).await?;
+        all.retain(|claim| named.is_empty() || named.contains(&claim.value.key.name));
+        all
+    } else {
+        let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: cluster.clone(), name: name.clone() }).collect();
+        let mut found = Vec::with_capacity(keys.len());
+        for claim in concurrently(keys.iter().map(|key| ports.store().get(key))).await {
+            found.extend(readable(claim)?);
+        }
+        found
+    };
     let now = ports.clock().now();
     found.retain(|claim| is_due(&claim.value, now));
     Ok(found)

@@ -122,7 +122,7 @@ impl Facts {
             match outcome {
                 Err(error) => plan.refused.push((claim, error.clone())),
                 Ok(launch) => {
-                    let open = plan.groups.iter_mut().find(|group| group.launch == *launch && group.claims.len() < BATCH_MAX);
+                    let open = plan.groups.iter_mut().find(|group| group.claims.len() < BATCH_MAX && group.launch == *launch);
                     match open {
                         Some(group) => group.claims.push(claim),
                         None => plan.groups.push(Group {

@@ -1,7 +1,7 @@
 //! Many claims of one call, where every call to table, cluster, queue and EC2 has latency.
 
-use super::over_sim::{keep_as, with_functions};
-use super::repeated::ready;
+use super::over_sim::{keep, keep_as, run_over, with_functions};
+use super::repeated::{ready, with_class};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use whittle_claims::{Claim, Doorbell, Phase};
 use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_testkit::{TestWorld, at};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// One for each group.
 const TYPES: [&str; 7] = ["m5.large", "m5.xlarge", "m5.2xlarge", "c5.large", "c5.xlarge", "c5.2xlarge", "r5.large"];
@@ -87,4 +87,24 @@ fn five_groups_are_launched_at_once_and_the_largest_are_among_them() {
     let large = |(_, name): &(Timestamp, String)| TYPES[5..].contains(&name.as_str());
     assert!(launched[..53].iter().filter(|claim| large(claim)).count() == 50 && !launched[53..].iter().any(large), "{launched:?}");
     assert!(launched[52].0.duration_since(at(0)) < SignedDuration::from_millis(2_000), "EC2 lets five calls through at once: {launched:?}");
+}
+
+#[test]
+fn claims_of_a_large_plan_are_read_soon_enough_to_be_launched() {
+    let simulation = with_class();
+    let named: Vec<ClaimName> = (0..400).map(|number| keep(&simulation, number).key.name).collect();
+    let other = keep(&simulation, 400);
+    // Each call takes long: one for each claim would leave no time for theirs.
+    let ports = simulation.ports().with_time_left(SignedDuration::from_millis(60), SignedDuration::from_secs(30));
+    assert!(run_over(&ports, &named).counted("launched") >= 100);
+    assert_eq!(simulation.claim(&other.key).phase, Phase::Planned, "the doorbell does not name it");
+}
+
+#[test]
+fn a_few_claims_are_read_by_their_names() {
+    let simulation = with_class();
+    let [first, second, other] = [1, 2, 3].map(|number| keep(&simulation, number));
+    let named = [first.key.name.clone(), "absent".into(), second.key.name.clone()];
+    assert_eq!(run_over(&simulation.ports(), &named).counted("launched"), 2);
+    assert_eq!(simulation.claim(&other.key).phase, Phase::Planned);
 }
