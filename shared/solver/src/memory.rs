@@ -66,7 +66,7 @@ struct NodeRoom {
     identity: u64,
     /// Free amounts in milli-units, by resource.
     free: BTreeMap<String, i64>,
-    /// Hashes of the host ports and volumes in use.
+    /// Hashes of the host ports and persistent volumes in use.
     used: BTreeSet<u64>,
 }
 
@@ -295,9 +295,9 @@ fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
             let _ = write!(port, "{taken}");
             used.insert(Hash::default().text(&port).0.finish());
         }
-        for volume in &pod.spec.volumes {
-            let claim = volume.persistent_volume_claim.as_ref().map_or(volume.name.as_str(), |c| c.claim_name.as_str());
-            used.insert(Hash::default().text(&pod.metadata.namespace).text(claim).0.finish());
+        // What is mounted and not attached takes nothing from others, and every pod has some of it.
+        for claim in pods::claim_names(pod) {
+            used.insert(Hash::default().text(&pod.metadata.namespace).text(&claim).0.finish());
         }
     }
     NodeRoom { identity: identity.0.finish(), free: free.iter().map(|(name, amount)| (name.to_owned(), amount.milli())).collect(), used }

@@ -244,7 +244,9 @@ fn csi_name(provisioner: &str) -> &str {
     }
 }
 
-fn claim_names(pod: &Pod) -> Vec<String> {
+/// Names of the persistent volume claims of a pod, those that are made for it included.
+#[must_use]
+pub fn claim_names(pod: &Pod) -> Vec<String> {
     pod.spec
         .volumes
         .iter()

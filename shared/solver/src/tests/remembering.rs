@@ -4,6 +4,7 @@ use super::world::{World, Z, absent, all, hard, instance_type, left, near, offer
 use crate::Memory;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use whittle_api::k8s::Volume;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_model::scheduling::{Cause, Input, MinValuesPolicy, Options, Packing, PoolRejection, Reason};
@@ -134,6 +135,40 @@ fn ports_of_daemons_are_compared() {
     check_of(world.clone(), |_| (), BOTH);
     check_of(world.clone(), |w| w.objects.daemon_sets[0].spec.template.spec.containers[0].ports[0].host_port = 81, &[]);
     check_of(world, |w| w.objects.daemon_sets[0].spec.template.spec.containers[0].ports.clear(), &[]);
+}
+
+#[test]
+fn of_volumes_only_those_that_are_attached_are_compared() {
+    let volumes = |token: &str, claim: &str| {
+        let mounted = json!({"name": token, "projected": {"sources": []}});
+        serde_json::from_value::<Vec<Volume>>(json!([mounted, {"name": "data", "persistentVolumeClaim": {"claimName": claim}}])).unwrap()
+    };
+    let mut world = stuck();
+    world.objects.pods[0].spec.volumes = volumes("kube-api-access-abcde", "data-0");
+    // A pod of the same size took the place of the other.
+    check_of(world.clone(), |w| w.objects.pods[0].spec.volumes = volumes("kube-api-access-fghij", "data-0"), BOTH);
+    check_of(world, |w| w.objects.pods[0].spec.volumes = volumes("kube-api-access-abcde", "data-1"), &[]);
+}
+
+#[test]
+fn what_is_remembered_of_a_thousand_nodes_fits_into_an_item() {
+    let mut world = stuck();
+    for node in 0..999 {
+        let name = format!("ip-10-0-{}-{}.eu-west-1.compute.internal", node / 250, node % 250);
+        world.node(&name, 16, json!({labels::ZONE: Z[0]}));
+        for pod in 0..10 {
+            let of_node = json!({"cpu": "100m", "nodeName": name});
+            let running = world.pod(&format!("web-{node}-{pod}"), of_node);
+            running.status.phase = "Running".into();
+            let mounted = ["kube-api-access", "config", "secret", "cache"];
+            running.spec.volumes =
+                mounted.iter().map(|kind| Volume { name: format!("{kind}-{node}-{pod}"), ..Volume::default() }).collect();
+        }
+    }
+    let plan = world.solve(&world.options);
+    let memory = world.ask(|input| Memory::after(input, &world.options, &plan));
+    let stored = serde_json::to_string(&memory).unwrap();
+    assert!(stored.len() < 400_000, "{} bytes, even if nothing of it were compressed", stored.len());
 }
 
 #[test]
