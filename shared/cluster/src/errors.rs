@@ -20,6 +20,9 @@ const UNREACHABLE: &str =
 const NO_RIGHT: &str = "has the access entry of the function's role the groups of its row in infra/README.md, and is \
     infra/cluster/rbac.yaml of this release applied?";
 
+/// The cause that the eviction API names when a PodDisruptionBudget forbids an eviction.
+const DISRUPTION_BUDGET: &str = "DisruptionBudget";
+
 /// What a failed request means for the requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -50,8 +53,9 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
         409 if reason == "AlreadyExists" => Class::AlreadyExists,
         409 => Class::Conflict,
         410 => Class::Expired,
-        // The eviction API returns 429 for a budget as well as for throttling; only the cause distinguishes them.
-        429 if causes.contains(&"DisruptionBudget") => Class::Forbidden,
+        // The eviction API returns 429 for a budget as well as for throttling; only the cause distinguishes them. It returns 403 for one
+        // whose status cannot be: too many evictions that its controller has not seen yet.
+        403 | 429 if causes.contains(&DISRUPTION_BUDGET) => Class::Forbidden,
         // The eviction API does not support pods with more than one budget.
         500 if message.contains("more than one PodDisruptionBudget") => Class::Forbidden,
         // Timeouts: 504 of the server, 408 of a proxy.
@@ -60,6 +64,13 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
         400..500 => Class::Invalid,
         _ => Class::Unknown,
     }
+}
+
+/// What an error response says. Of a budget only the cause has the name and the numbers.
+fn text_of(class: Class, status: &Status) -> String {
+    let causes = status.details.as_ref().and_then(|details| details.causes.as_deref()).unwrap_or_default();
+    let budget = causes.iter().find(|cause| cause.reason == DISRUPTION_BUDGET && !cause.message.is_empty());
+    budget.filter(|_| class == Class::Forbidden).map_or(&status.message, |cause| &cause.message).clone()
 }
 
 /// A failed request.
@@ -123,7 +134,8 @@ impl Failure {
             Class::Unknown => Some(BROKEN_PAUSE),
             _ => None,
         };
-        Self { class, message: status.message.clone(), object, retry_after, is_no_response: false, is_of_validation: code == 422 }
+        let message = text_of(class, status);
+        Self { class, message, object, retry_after, is_no_response: false, is_of_validation: code == 422 }
     }
 
     /// The port's error. `what` names the object, such as `Node "ip-10-0-0-1"`.
@@ -171,6 +183,7 @@ mod tests {
         check(400, "BadRequest", &[], "", Class::Invalid);
         check(401, "Unauthorized", &[], "", Class::Unauthenticated);
         check(403, "Forbidden", &[], "User cannot patch nodes", Class::Invalid);
+        check(403, "Forbidden", &["DisruptionBudget"], "", Class::Forbidden);
         check(404, "NotFound", &[], "", Class::NotFound);
         check(404, "", &[], "404 page not found", Class::NotFound);
         check(408, "", &[], "", Class::Unknown);
@@ -194,5 +207,19 @@ mod tests {
         check(503, "ServiceUnavailable", &[], "", Class::Throttled);
         check(504, "Timeout", &[], "", Class::Unknown);
         check(0, "", &[], "", Class::Unknown);
+    }
+
+    #[test]
+    fn a_refused_eviction_names_its_budget() {
+        let failed = |code: u16, reason: &str, said: &str| {
+            let causes = serde_json::json!([{ "reason": reason, "message": said }]);
+            let status = serde_json::json!({ "message": "Cannot evict pod.", "details": { "causes": causes } });
+            Failure::of_status(code, &serde_json::from_value(status).expect("a status"), None).message
+        };
+        let needs = "The disruption budget web needs 2 healthy pods and has 2 currently";
+        assert_eq!(failed(429, "DisruptionBudget", needs), needs);
+        assert_eq!(failed(403, "DisruptionBudget", "too many pending evictions"), "too many pending evictions");
+        assert_eq!(failed(429, "DisruptionBudget", ""), "Cannot evict pod.");
+        assert_eq!(failed(422, "FieldValueInvalid", "must be a number"), "Cannot evict pod.");
     }
 }

@@ -37,6 +37,7 @@ pub(crate) struct StatusDetails {
 #[serde(default)]
 pub(crate) struct StatusCause {
     pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
 /// The body of a successful response, which probably has about `length` bytes.
