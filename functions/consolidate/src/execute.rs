@@ -9,16 +9,20 @@ use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, HELD_BACK, NOMINATION, Phase, Stored};
 use whittle_disruption::{LedgerEntry, record_move, without_arrivals};
-use whittle_model::disruption::{Command, Method, Reason, Removal};
+use whittle_model::disruption::{Command, Method, Reason, Removal, Savings};
 use whittle_model::state::StateNode;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope, StoreError, save, unless_conflict,
+    ClaimStore, Clock, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope, StoreError, concurrently, save,
+    unless_conflict,
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
-use whittle_units::{ClaimName, Timestamp};
+use whittle_units::{ClaimName, Price, Timestamp};
 
 /// Concurrent calls to the API server.
 const READ_CONCURRENCY: usize = 10;
+/// Empty nodes that one command removes at most: each takes some seven calls, and a run that does not get through all of them starts again
+/// with the first. The next pass finds the others.
+const EMPTY_MAX: usize = 1_000;
 
 /// The taint that keeps new pods off a node that is being disrupted.
 pub(crate) fn disrupted_taint() -> Taint {
@@ -34,7 +38,7 @@ impl<P: Rights> Run<'_, P> {
         command: &Command,
         stored: &mut Stored<Disruptions>,
     ) -> Result<bool, HandleError> {
-        let Some(command) = &self.taint_and_recheck(snapshot, command).await? else { return Ok(false) };
+        let Some(command) = &self.taint_and_recheck(snapshot, &portion(command)).await? else { return Ok(false) };
         let id = self.ports.clock().unique();
         let claim =
             |new| claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), Some(id.clone()));
@@ -74,8 +78,9 @@ impl<P: Rights> Run<'_, P> {
     /// bound pods that were not considered. Returns the remaining command. If the run dies here, a later one removes the taints
     /// as those of no command.
     async fn taint_and_recheck(&mut self, snapshot: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
-        for removal in command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true)) {
-            self.taint(&removal.node).await?;
+        let to_close = command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true));
+        for tainted in concurrently(to_close.map(|removal| self.taint(&removal.node))).await {
+            tainted?;
         }
         let recheck = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
         let rechecked = if recheck { &command.removals } else { &[][..] };
@@ -108,23 +113,36 @@ impl<P: Rights> Run<'_, P> {
     /// Taints the nodes, unless that is done, and sets the disruption reason on the claims. Returns a claim that cannot be read,
     /// if any: the state of its machine is unknown.
     pub(crate) async fn set_reason(&self, snapshot: &Snapshot, running: &Running) -> Result<Option<ClaimName>, HandleError> {
-        for deleting in &running.removals {
-            if !running.closed {
-                self.taint(&deleting.node).await?;
+        for unreadable in concurrently(running.removals.iter().map(|deleting| self.set_reason_of(snapshot, running, deleting))).await {
+            if let Some(claim) = unreadable? {
+                return Ok(Some(claim));
             }
-            // Read again: its conditions were written a moment ago.
-            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
-            let claim = match self.ports.store().get(&key).await {
-                Ok(Some(claim)) => claim,
-                Ok(None) => continue,
-                Err(StoreError::Unreadable { .. }) => return Ok(Some(deleting.claim.clone())),
-                Err(error) => return Err(error.into()),
-            };
-            let mut next = claim.value.clone();
-            let reason = running.method.reason().as_str();
-            conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, snapshot.now);
-            unless_conflict(save(self.ports.store(), &claim, next).await)?;
         }
+        Ok(None)
+    }
+
+    /// The same of one of its nodes.
+    async fn set_reason_of(
+        &self,
+        snapshot: &Snapshot,
+        running: &Running,
+        deleting: &DeletingMachine,
+    ) -> Result<Option<ClaimName>, HandleError> {
+        if !running.closed {
+            self.taint(&deleting.node).await?;
+        }
+        // Read again: its conditions were written a moment ago.
+        let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
+        let claim = match self.ports.store().get(&key).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return Ok(None),
+            Err(StoreError::Unreadable { .. }) => return Ok(Some(deleting.claim.clone())),
+            Err(error) => return Err(error.into()),
+        };
+        let mut next = claim.value.clone();
+        let reason = running.method.reason().as_str();
+        conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, snapshot.now);
+        unless_conflict(save(self.ports.store(), &claim, next).await)?;
         Ok(None)
     }
 
@@ -135,6 +153,16 @@ impl<P: Rights> Run<'_, P> {
         }
         self.announce(&running.replacements).await
     }
+}
+
+/// The part of a command that one run gets through: of empty nodes, which go independently of each other, as many as it may take. Pure.
+pub(crate) fn portion(command: &Command) -> Command {
+    let mut portion = command.clone();
+    if command.method == Method::Emptiness && command.removals.len() > EMPTY_MAX {
+        portion.removals.truncate(EMPTY_MAX);
+        portion.savings = Savings::between(portion.removals.iter().map(|removal| removal.price).sum(), Price::ZERO);
+    }
+    portion
 }
 
 /// Remaining machines that take pods of the command. Pure.

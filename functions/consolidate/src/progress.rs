@@ -1,7 +1,7 @@
 //! Advances commands: replacements first, then the deletion of the old nodes; or a rollback.
 
 use crate::execute::{self, find_claim};
-use crate::state::{Disruptions, Running, command_timeout, deletion_reason};
+use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
 use crate::{Rights, Run};
 use crate::{metrics, publish};
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{LedgerEntry, undo_moves};
 use whittle_ports::{
-    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, readable, save,
-    unless_conflict,
+    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, concurrently,
+    readable, save, unless_conflict,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
@@ -23,6 +23,17 @@ pub(crate) enum Outcome {
     Waiting,
     Done,
     RolledBack,
+}
+
+/// What became of an old claim whose deletion was to be requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OldClaim {
+    Deleted,
+    /// It was being deleted already, or has ended.
+    Ending,
+    /// It was changed meanwhile.
+    Changed,
+    Unreadable,
 }
 
 impl<P: Rights> Run<'_, P> {
@@ -96,26 +107,34 @@ impl<P: Rights> Run<'_, P> {
 
     /// Removes the taints and reasons of a command from its nodes and claims. Claims that are already being deleted are not kept.
     async fn roll_back(&mut self, snapshot: &Snapshot, running: &Running, why: &str) -> Result<(), HandleError> {
-        for deleting in &running.removals {
-            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
-            // Read again: its conditions were written a moment ago. A claim that cannot be read may be ending: once it can be
-            // read, its node is untainted as that of no command.
-            let claim = match self.ports.store().get(&key).await {
-                Err(StoreError::Unreadable { .. }) => continue,
-                found => found?,
-            };
-            if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
-                continue;
+        let kept = concurrently(running.removals.iter().map(|deleting| self.keep(deleting))).await;
+        for (deleting, kept) in running.removals.iter().zip(kept) {
+            if kept? {
+                self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", deleting.node), format!("Kept after all: {why}"));
             }
-            self.untaint(&deleting.node).await?;
-            if let Some(claim) = claim {
-                clear_disruption_reason(self.ports.store(), &claim).await?;
-            }
-            self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", deleting.node), format!("Kept after all: {why}"));
         }
         self.report.count("rolled_back");
         metrics::command_failed(&mut self.report, snapshot, running);
         Ok(())
+    }
+
+    /// Removes the taint of a node and the reason of its claim. Whether the node is kept.
+    async fn keep(&self, deleting: &DeletingMachine) -> Result<bool, HandleError> {
+        let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
+        // Read again: its conditions were written a moment ago. A claim that cannot be read may be ending: once it can be
+        // read, its node is untainted as that of no command.
+        let claim = match self.ports.store().get(&key).await {
+            Err(StoreError::Unreadable { .. }) => return Ok(false),
+            found => found?,
+        };
+        if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
+            return Ok(false);
+        }
+        self.untaint(&deleting.node).await?;
+        if let Some(claim) = claim {
+            clear_disruption_reason(self.ports.store(), &claim).await?;
+        }
+        Ok(true)
     }
 
     /// Rolls every command back: the cluster was put into shadow mode while they ran, or is being left with its nodes. Their
@@ -136,39 +155,50 @@ impl<P: Rights> Run<'_, P> {
 
     /// Requests the deletion of the old claims. One that was changed meanwhile is retried in the next step.
     async fn delete_old_claims(&mut self, snapshot: &Snapshot, running: &Running, timeout: SignedDuration) -> Result<Outcome, HandleError> {
+        let deletions = concurrently(running.removals.iter().map(|deleting| self.delete_old_claim(snapshot, running, deleting))).await;
         let mut outcome = Outcome::Done;
-        for deleting in &running.removals {
-            let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
-            // Read again: its conditions were written a moment ago.
-            let claim = match self.ports.store().get(&key).await {
-                Ok(Some(claim)) => claim,
-                Ok(None) => continue,
-                Err(StoreError::Unreadable { .. }) => {
-                    // It may be readable again before the command times out; after that it is left to a release that can read it.
-                    if snapshot.now.duration_since(running.started_at) <= timeout {
-                        outcome = Outcome::Waiting;
-                    }
-                    continue;
+        for (deleting, deletion) in running.removals.iter().zip(deletions) {
+            match deletion? {
+                OldClaim::Deleted => {
+                    self.report.count("disrupted");
+                    self.notes.extend(publish::terminating(running.method, deleting));
                 }
-                Err(error) => return Err(error.into()),
-            };
-            if !claim.value.is_ending() {
-                let message = format!("{}: part of command {}", running.method.reason(), running.id);
-                let deletion = claim.value.deletion_for(deletion_reason(running.method), message, snapshot.now);
-                let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), snapshot.now).await;
-                if unless_conflict(marked)?.is_none() {
-                    outcome = Outcome::Waiting;
-                    continue;
-                }
-                self.report.count("disrupted");
-                self.notes.extend(publish::terminating(running.method, deleting));
+                OldClaim::Ending => {}
+                OldClaim::Changed => outcome = Outcome::Waiting,
+                // It may be readable again before the command times out; after that it is left to a release that can read it.
+                OldClaim::Unreadable if snapshot.now.duration_since(running.started_at) <= timeout => outcome = Outcome::Waiting,
+                OldClaim::Unreadable => {}
             }
-            self.ports
-                .queues()
-                .send_now(Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: deleting.claim.clone() })
-                .await?;
         }
         Ok(outcome)
+    }
+
+    /// Requests the deletion of one of them.
+    async fn delete_old_claim(
+        &self,
+        snapshot: &Snapshot,
+        running: &Running,
+        deleting: &DeletingMachine,
+    ) -> Result<OldClaim, HandleError> {
+        let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
+        // Read again: its conditions were written a moment ago.
+        let claim = match self.ports.store().get(&key).await {
+            Ok(Some(claim)) => claim,
+            Ok(None) => return Ok(OldClaim::Ending),
+            Err(StoreError::Unreadable { .. }) => return Ok(OldClaim::Unreadable),
+            Err(error) => return Err(error.into()),
+        };
+        let is_ending = claim.value.is_ending();
+        if !is_ending {
+            let message = format!("{}: part of command {}", running.method.reason(), running.id);
+            let deletion = claim.value.deletion_for(deletion_reason(running.method), message, snapshot.now);
+            let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), snapshot.now).await;
+            if unless_conflict(marked)?.is_none() {
+                return Ok(OldClaim::Changed);
+            }
+        }
+        self.ports.queues().send_now(Doorbell::Terminate { cluster: key.cluster, claim: key.name }).await?;
+        Ok(if is_ending { OldClaim::Ending } else { OldClaim::Deleted })
     }
 
     pub(crate) async fn untaint(&self, node: &str) -> Result<(), HandleError> {

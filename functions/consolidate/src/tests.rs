@@ -5,6 +5,7 @@ mod pod_events;
 mod strays;
 
 use super::*;
+use crate::execute::portion;
 use crate::observe::pods_fingerprint;
 use crate::progress::{self, Readiness, ledger_entry};
 use crate::state::{DeletingMachine, SurplusClaim};
@@ -438,6 +439,25 @@ fn a_command_is_counted_once_and_its_nodes_with_their_pods() {
         (first["decision"].as_str(), first["reason"].as_str(), first["consolidation_type"].as_str()),
         ("replace", "underutilized", "multi")
     );
+}
+
+#[test]
+fn of_thousands_of_empty_nodes_a_command_removes_as_many_as_a_run_gets_through() {
+    let price = |dollars: usize| Price::from_nanos(1_000_000_000 * u64::try_from(dollars).unwrap());
+    let removal = |number: usize| Removal { node: format!("n{number:04}"), price: price(1), ..Removal::default() };
+    let command = |method: Method, nodes: usize| Command {
+        method,
+        removals: (0..nodes).map(removal).collect(),
+        replacements: Vec::new(),
+        destinations: Vec::new(),
+        placements: Vec::new(),
+        savings: Savings::between(price(nodes), Price::ZERO),
+        execute_after: at(0),
+    };
+    assert_eq!(portion(&command(Method::Emptiness, 2_500)), command(Method::Emptiness, 1_000), "the next pass finds the others");
+    for (method, nodes) in [(Method::Emptiness, 1_000), (Method::MultiNode, 2_500), (Method::Drift, 1)] {
+        assert_eq!(portion(&command(method, nodes)), command(method, nodes));
+    }
 }
 
 #[test]
