@@ -6,8 +6,8 @@ use std::hash::{Hash, Hasher};
 use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, Stored};
-use whittle_disruption::Decision;
-use whittle_ports::{Clock, ClusterReader, HandleError, Report, save, unless_conflict, write_mirror};
+use whittle_disruption::{ClaimConditions, Decision};
+use whittle_ports::{CONCURRENT_REQUESTS, Clock, ClusterReader, HandleError, Report, concurrently, save, unless_conflict, write_mirror};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClusterName, Fnv1a, SignedDuration, Timestamp};
 
@@ -108,21 +108,34 @@ pub(crate) async fn record_pod_events<P: Rights>(
     report: &mut Report,
 ) -> Result<Step, HandleError> {
     let departures = ports.cluster().departures(cluster).await;
-    for news in changed_pods(snapshot, &departures) {
+    let (mut saved, mut outcome) = (Vec::new(), Ok(Step::Done));
+    for some in changed_pods(snapshot, &departures).chunks(CONCURRENT_REQUESTS) {
         if !has_time(ports.clock()) {
             report.hand_over();
-            return Ok(Step::HandedOver);
+            outcome = Ok(Step::HandedOver);
+            break;
         }
-        let old = &snapshot.claims[news.claim];
-        let (pods_fingerprint, last_pod_event_at) = (Some(news.fingerprint), news.last_pod_event_at);
-        let next = Claim { pods_fingerprint, last_pod_event_at, ..old.value.clone() };
-        if let Some(saved) = unless_conflict(save(ports.store(), old, next).await)? {
-            report.count("pod_events");
-            snapshot.show(&saved.value);
-            snapshot.claims[news.claim] = saved;
+        let writes = some.iter().map(|news| {
+            let old = &snapshot.claims[news.claim];
+            let (pods_fingerprint, last_pod_event_at) = (Some(news.fingerprint), news.last_pod_event_at);
+            save(ports.store(), old, Claim { pods_fingerprint, last_pod_event_at, ..old.value.clone() })
+        });
+        for (news, written) in some.iter().zip(concurrently(writes).await) {
+            match unless_conflict(written) {
+                Ok(claim) => saved.extend(claim.map(|claim| (news.claim, claim))),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        if outcome.is_err() {
+            break;
         }
     }
-    Ok(Step::Done)
+    saved.iter().for_each(|_| report.count("pod_events"));
+    snapshot.show(saved.iter().map(|(_, claim)| &claim.value));
+    for (at, claim) in saved {
+        snapshot.claims[at] = claim;
+    }
+    outcome
 }
 
 /// Writes the conditions Consolidatable and Drifted where they differ.
@@ -133,29 +146,45 @@ pub(crate) async fn write_conditions<P: Rights>(
     report: &mut Report,
 ) -> Result<Step, HandleError> {
     let by_name: BTreeMap<&str, &Stored<Claim>> = snapshot.claims.iter().map(|claim| (claim.value.key.name.as_str(), claim)).collect();
-    for wanted in decision.conditions.iter().filter(|wanted| wanted.changed) {
-        let Some(claim) = by_name.get(wanted.node_claim.as_str()) else { continue };
+    let of_claim = |wanted: &ClaimConditions| by_name.get(wanted.node_claim.as_str()).copied();
+    let changed = decision.conditions.iter().filter(|wanted| wanted.changed);
+    let changed: Vec<_> = changed.filter_map(|wanted| Some((of_claim(wanted)?, wanted))).collect();
+    for some in changed.chunks(CONCURRENT_REQUESTS) {
         if !has_time(ports.clock()) {
             report.hand_over();
             return Ok(Step::HandedOver);
         }
-        let mut next = claim.value.clone();
-        let list = &mut next.conditions;
-        if wanted.consolidatable {
-            conditions::set(list, conditions::CONSOLIDATABLE, ConditionStatus::True, conditions::CONSOLIDATABLE, "", snapshot.now);
-        } else {
-            conditions::clear(list, conditions::CONSOLIDATABLE);
-        }
-        match &wanted.drifted {
-            Some(reason) => conditions::set(list, conditions::DRIFTED, ConditionStatus::True, reason, reason, snapshot.now),
-            None => conditions::clear(list, conditions::DRIFTED),
-        };
-        if let Some(saved) = unless_conflict(save(ports.store(), claim, next).await)? {
-            report.count("conditions");
-            write_mirror(ports.cluster(), &saved.value).await;
+        let writes = some.iter().map(|(claim, wanted)| write_conditions_of(ports, claim, wanted, snapshot.now));
+        for is_written in concurrently(writes).await {
+            if is_written? {
+                report.count("conditions");
+            }
         }
     }
     Ok(Step::Done)
+}
+
+/// The same of one claim. False if it was changed meanwhile.
+async fn write_conditions_of<P: Rights>(
+    ports: P,
+    claim: &Stored<Claim>,
+    wanted: &ClaimConditions,
+    now: Timestamp,
+) -> Result<bool, HandleError> {
+    let mut next = claim.value.clone();
+    let list = &mut next.conditions;
+    if wanted.consolidatable {
+        conditions::set(list, conditions::CONSOLIDATABLE, ConditionStatus::True, conditions::CONSOLIDATABLE, "", now);
+    } else {
+        conditions::clear(list, conditions::CONSOLIDATABLE);
+    }
+    match &wanted.drifted {
+        Some(reason) => conditions::set(list, conditions::DRIFTED, ConditionStatus::True, reason, reason, now),
+        None => conditions::clear(list, conditions::DRIFTED),
+    };
+    let Some(saved) = unless_conflict(save(ports.store(), claim, next).await)? else { return Ok(false) };
+    write_mirror(ports.cluster(), &saved.value).await;
+    Ok(true)
 }
 
 /// Claims are only written while this much time remains beyond the reserve for handing over: commands matter more. The next pass

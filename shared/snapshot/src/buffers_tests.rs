@@ -110,6 +110,6 @@ fn a_nomination_remains_when_the_node_joins() {
         list
     };
     assert_eq!(sorted(nominated(&snapshot)), both);
-    snapshot.show(&claim);
+    snapshot.show([&claim]);
     assert!(snapshot.nodes.iter().filter(|n| n.name() == "foreign").all(|n| n.nominated_until == Some(until)), "it remains after a change");
 }

@@ -257,11 +257,18 @@ impl Snapshot {
         Deleted::of(&self.read).requested_at(claim).is_some()
     }
 
-    /// Updates the NodeClaim of a changed claim.
-    pub fn show(&mut self, claim: &Claim) {
-        let mirror = Deleted::of(&self.read).mirror_of(claim);
-        if let Some(object) = self.objects.node_claims.iter_mut().find(|object| object.metadata.name == mirror.metadata.name) {
-            *object = mirror;
+    /// Updates the NodeClaims of changed claims, all at once: each time all nodes are made again.
+    pub fn show<'c>(&mut self, claims: impl IntoIterator<Item = &'c Claim>) {
+        let deleted = Deleted::of(&self.read);
+        let mirrors = claims.into_iter().map(|claim| deleted.mirror_of(claim));
+        let mut by_name: BTreeMap<String, _> = mirrors.map(|mirror| (mirror.metadata.name.clone(), mirror)).collect();
+        if by_name.is_empty() {
+            return;
+        }
+        for object in &mut self.objects.node_claims {
+            if let Some(mirror) = by_name.remove(&object.metadata.name) {
+                *object = mirror;
+            }
         }
         self.rebuild_nodes();
     }
