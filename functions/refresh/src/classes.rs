@@ -235,6 +235,11 @@ pub(crate) fn events(before: &Ec2NodeClass, after: &Ec2NodeClass) -> Vec<Cluster
     after.status.conditions.iter().filter(is_news).map(event).collect()
 }
 
+/// The Events of a written change of a class: its conditions and its finalizer.
+pub(crate) fn changes(before: &Ec2NodeClass, after: &Ec2NodeClass) -> Vec<ClusterEvent> {
+    ClusterEvent::of_change(before, after, |class| class.status.conditions.as_slice())
+}
+
 /// The class and its record after a dry run of its launches has failed.
 pub(crate) fn fail_dry_run(
     class: &Ec2NodeClass,

@@ -1,14 +1,14 @@
 //! Deletion of node classes: held while a claim uses them, then created resources are deleted, then the finalizer is removed (aws
 //! 18).
 
-use crate::{Done, Rights, Run};
+use crate::{Done, Rights, Run, classes};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, LeftNodes, NodeClassRecord, Record, Stored};
 use whittle_ports::{
     Clock, ClusterEvent, ClusterReader, DecisionLog, Discovery, HandleError, Involved, ObjectKind, Presence, RecordRemoval, Records,
-    Report, Safeguard, StatusWriter, publish_event, unless_conflict,
+    Report, Safeguard, StatusWriter, publish_event, publish_events, unless_conflict,
 };
 
 /// Claims that an Event names.
@@ -167,10 +167,8 @@ impl<P: Rights> ClassDeletions<'_, P> {
             }
             return Ok(());
         }
-        if let Some(class) = class.filter(|class| class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER)) {
-            let mut released = class.clone();
-            released.metadata.finalizers.retain(|held| held != labels::NODE_CLASS_FINALIZER);
-            self.run.ports.cluster().write_node_class_status(self.run.cluster, &released).await?;
+        if let Some(class) = class {
+            self.release(class, &mut done.report).await?;
         }
         if let Some(known) = self.record(name) {
             unless_conflict(self.run.ports.store().remove::<NodeClassRecord>(self.run.cluster, name, known.revision).await)?;
@@ -184,6 +182,17 @@ impl<P: Rights> ClassDeletions<'_, P> {
         deleted.decide(now, DecisionKind::Collected, format!("ec2nodeclass/{name}"), text);
         self.run.ports.store().append(self.run.cluster, &deleted.decisions).await?;
         done.report.absorb(deleted);
+        Ok(())
+    }
+
+    /// Removes our finalizer from a class, if it has it.
+    async fn release(&self, class: &Ec2NodeClass, report: &mut Report) -> Result<(), HandleError> {
+        let mut released = class.clone();
+        released.metadata.finalizers.retain(|held| held != labels::NODE_CLASS_FINALIZER);
+        if released != *class {
+            self.run.ports.cluster().write_node_class_status(self.run.cluster, &released).await?;
+            publish_events(self.run.ports, self.run.cluster, &classes::changes(class, &released), report).await;
+        }
         Ok(())
     }
 }

@@ -19,9 +19,9 @@ use whittle_claims::{Doorbell, LeftNodes, NodeClassRecord, PoolHealth, Record, S
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    CatalogWriter, ClaimStore, Clock, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Listing, Queues,
-    RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event, rights,
-    unless_conflict, update_record,
+    CatalogWriter, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError,
+    Listing, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event,
+    publish_events, rights, unless_conflict, update_record,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -185,9 +185,11 @@ impl<P: Rights> Run<'_, P> {
             let _ = publish_event(self.ports.cluster(), self.cluster, &event).await;
         }
         let updated = if self.settings.shadow { updated } else { deletion::with_finalizer(&updated) };
-        if updated != *class && !self.settings.shadow && self.ports.cluster().write_node_class_status(self.cluster, &updated).await.is_err()
-        {
-            done.report.count("statuses_failed");
+        if updated != *class && !self.settings.shadow {
+            match self.ports.cluster().write_node_class_status(self.cluster, &updated).await {
+                Ok(()) => publish_events(self.ports, self.cluster, &classes::changes(class, &updated), &mut done.report).await,
+                Err(_) => done.report.count("statuses_failed"),
+            }
         }
         done.report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
         Ok(())
@@ -208,6 +210,7 @@ impl<P: Rights> Run<'_, P> {
         let claims = self.ports.store().list(self.cluster).await?;
         let health: Vec<PoolHealth> = self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
         let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
+        let mut events = Vec::new();
         for pool in objects.node_pools.iter().filter(|pool| pool.is_managed()) {
             let updated = pool_status(pool, facts, self.ports.clock().now());
             if updated.status == pool.status || self.settings.shadow {
@@ -218,10 +221,12 @@ impl<P: Rights> Run<'_, P> {
                     // A pool that became ready, or was edited, may take pending pods, and a static one machines.
                     done.change();
                     done.static_pools_changed |= pool.is_static() && updated.status.conditions != pool.status.conditions;
+                    events.extend(ClusterEvent::of_change(pool, &updated, |pool| pool.status.conditions.as_slice()));
                 }
                 Err(_) => done.report.count("statuses_failed"),
             }
         }
+        publish_events(self.ports, self.cluster, &events, &mut done.report).await;
         Ok(())
     }
 }

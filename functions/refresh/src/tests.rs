@@ -169,6 +169,8 @@ fn a_class_in_use_is_kept_until_its_last_claim_has_ended() {
     end_claim(&simulation, &claim);
     assert_eq!(run(&simulation).counted("classes_ended"), 1);
     assert_eq!((class(&simulation), made(&simulation), record(&simulation)), (None, (0, 0), None));
+    let finalized = simulation.world().cluster.events.iter().filter(|kept| kept.event.reason == "Finalized").count();
+    assert_eq!(finalized, 1);
 }
 
 #[test]

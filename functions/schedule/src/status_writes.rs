@@ -5,7 +5,7 @@ use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
 use whittle_model::scheduling::{Cause, Plan, PoolRejection, Unready};
-use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_event};
+use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_events};
 use whittle_snapshot::Snapshot;
 use whittle_solver::overlays::OverlayStatus;
 use whittle_solver::{buffers, machine_cost_fault};
@@ -14,9 +14,11 @@ use whittle_units::Timestamp;
 impl<P: Rights> Run<'_, P> {
     /// Writes the statuses that changed. A failed write is retried by a later run.
     pub(crate) async fn write_statuses(&self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) {
-        for overlay in changed_overlays(snapshot) {
-            if self.ports.cluster().write_node_overlay_status(self.cluster, &overlay).await.is_err() {
-                report.count("statuses_failed");
+        let mut events = Vec::new();
+        for (before, overlay) in changed_overlays(snapshot) {
+            match self.ports.cluster().write_node_overlay_status(self.cluster, &overlay).await {
+                Ok(()) => events.extend(ClusterEvent::of_change(before, &overlay, |overlay| overlay.status.conditions.as_slice())),
+                Err(_) => report.count("statuses_failed"),
             }
         }
         for buffer in changed_buffers(snapshot, plan) {
@@ -25,14 +27,13 @@ impl<P: Rights> Run<'_, P> {
                 Err(_) => report.count("statuses_failed"),
             }
         }
-        for event in empty_pools(snapshot, plan).into_iter().chain(invalid_costs(snapshot, plan)) {
-            publish_event(self.ports.cluster(), self.cluster, &event).await.count_failure(report, "events_failed");
-        }
+        events.extend(empty_pools(snapshot, plan).into_iter().chain(invalid_costs(snapshot, plan)));
+        publish_events(self.ports, self.cluster, &events, report).await;
     }
 }
 
-/// Overlays whose status does not reflect their evaluation yet (scheduling 11.6). Pure.
-pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<NodeOverlay> {
+/// Overlays whose status does not reflect their evaluation yet, as they were read and as they should be (scheduling 11.6). Pure.
+pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<(&NodeOverlay, NodeOverlay)> {
     let with_conditions = |overlay: &NodeOverlay| {
         let mut out = overlay.clone();
         let (status, reason, message) = match snapshot.overlaid.statuses.get(&overlay.metadata.name)? {
@@ -50,7 +51,8 @@ pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<NodeOverlay> {
         }
         (out != *overlay).then_some(out)
     };
-    snapshot.read.node_overlays.iter().filter(|overlay| !overlay.metadata.is_deleting()).filter_map(with_conditions).collect()
+    let kept = snapshot.read.node_overlays.iter().filter(|overlay| !overlay.metadata.is_deleting());
+    kept.filter_map(|overlay| Some((overlay, with_conditions(overlay)?))).collect()
 }
 
 /// Buffers whose status does not reflect this run yet. Pure.

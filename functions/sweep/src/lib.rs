@@ -32,9 +32,9 @@ use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
-    Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Safeguard, Scope, Settings,
-    StatusWriter, ZonalShifts, rights, save, unless_conflict, write_mirror,
+    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances,
+    LaunchTemplateCleanup, Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Safeguard,
+    Scope, Settings, StatusWriter, ZonalShifts, publish_events, rights, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -204,10 +204,15 @@ async fn show_pools<P: Rights>(
 
 /// Writes the statuses of NodePools that changed. `refresh` does as well when the class changes; a failed write is retried at the next tick.
 async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], pools: &[&NodePool], report: &mut Report) {
-    for (wanted, _) in wanted.iter().zip(pools).filter(|(wanted, pool)| wanted.status != pool.status) {
+    let mut events = Vec::new();
+    for (wanted, &pool) in wanted.iter().zip(pools).filter(|(wanted, pool)| wanted.status != pool.status) {
         let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
         report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
+        if written {
+            events.extend(ClusterEvent::of_change(pool, wanted, |pool| pool.status.conditions.as_slice()));
+        }
     }
+    publish_events(ports, cluster, &events, report).await;
 }
 
 /// Results of EC2's status checks; `None` if they are unavailable: the sweep continues without them.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
 use whittle_claims::{Claim, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;
-use whittle_units::{ClusterName, Price, Resources, Timestamp};
+use whittle_units::{ClusterName, Price, Resources, SignedDuration, Timestamp};
 
 /// The outcome of a call on which nothing depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +54,27 @@ pub async fn write_planned_mirror<K: Mirrors>(api: &K, claim: &Claim) -> BestEff
 /// Publishes an Event. Its content is also in the decision log, on an object or in a metric.
 pub async fn publish_event<K: StatusWriter>(api: &K, cluster: &ClusterName, event: &ClusterEvent) -> BestEffort {
     BestEffort::of(&api.publish(cluster, event).await)
+}
+
+/// An Event is only published with this much time left: what else a handler writes comes first.
+const TIME_FOR_EVENTS: SignedDuration = SignedDuration::from_secs(2);
+
+/// Publishes Events, [`CONCURRENT_REQUESTS`] at once, while there is time. Their content is also on the object.
+pub async fn publish_events<P: Ports<Cluster: StatusWriter>>(
+    ports: P,
+    cluster: &ClusterName,
+    events: &[ClusterEvent],
+    report: &mut Report,
+) {
+    for some in events.chunks(CONCURRENT_REQUESTS) {
+        if !ports.clock().has_time_for(TIME_FOR_EVENTS) {
+            report.count("events_failed");
+            return;
+        }
+        for published in concurrently(some.iter().map(|event| publish_event(ports.cluster(), cluster, event))).await {
+            published.count_failure(report, "events_failed");
+        }
+    }
 }
 
 /// The machine of a claim that is created only to drain its instance: its capacity no longer matters. Pure.

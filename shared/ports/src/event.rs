@@ -2,7 +2,7 @@
 
 use whittle_api::k8s::{Kind, Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{Unreadable, labels};
+use whittle_api::{Condition, ConditionStatus, Unreadable, conditions, labels};
 use whittle_claims::{Claim, PodKey};
 
 /// A Kubernetes Event about an object. Events of the same key within two minutes are one.
@@ -96,11 +96,38 @@ impl ClusterEvent {
         let node = claim.node_name().map(Involved::node);
         std::iter::once(Involved::claim(claim)).chain(node).map(ends).collect()
     }
+    /// The Events of a written change of an object: one for each condition whose status is another, with its type as reason, and one for
+    /// each finalizer that was removed (lifecycle 20). A condition that is new is only news if it is False. None of an object that was
+    /// converted from one of an old kind: it keeps no status, so that every write would be news. Pure.
+    pub fn of_change<T: Kind>(before: &T, after: &T, conditions_of: impl Fn(&T) -> &[Condition]) -> Vec<Self> {
+        let meta = after.meta();
+        if matches!(meta.annotation(labels::CONVERTED_FROM), Some("Provisioner" | "AWSNodeTemplate")) {
+            return Vec::new();
+        }
+        let normal = |reason: &str, message: String| Self::normal(Involved::object(after), reason, message);
+        let transition = |condition: &Condition| {
+            let known = conditions::find(conditions_of(before), &condition.type_);
+            let was = known.map_or(ConditionStatus::Unknown, |known| known.status);
+            let is_news = was != condition.status && (known.is_some() || condition.status == ConditionStatus::False);
+            is_news.then(|| normal(&condition.type_, transition_message(was, condition)))
+        };
+        let is_removed = |finalizer: &&String| !meta.finalizers.iter().any(|held| held == *finalizer);
+        let removed = before.meta().finalizers.iter().filter(is_removed);
+        let finalized = removed.map(|finalizer| normal("Finalized", format!("Finalized {finalizer}")));
+        conditions_of(after).iter().filter_map(transition).chain(finalized).collect()
+    }
     /// A normal Event.
     pub fn normal(about: Involved, reason: &str, message: impl Into<String>) -> Self {
         let Involved { api_version, kind, namespace, name, uid } = about;
         Self { api_version, kind, namespace, name, uid, warning: false, reason: reason.to_owned(), message: message.into() }
     }
+}
+
+/// The words of Karpenter's Event.
+fn transition_message(was: ConditionStatus, condition: &Condition) -> String {
+    let Condition { type_, status, reason, message, .. } = condition;
+    let message = if message.is_empty() { String::new() } else { format!(", Message: {message}") };
+    format!("Status condition transitioned, Type: {type_}, Status: {was:?} -> {status:?}, Reason: {reason}{message}")
 }
 
 #[cfg(test)]
@@ -122,5 +149,88 @@ mod tests {
         assert_eq!(of(pool(ObjectMeta::named("default"))), "karpenter.sh/v1 NodePool default ");
         let class = Ec2NodeClass { metadata: meta("default", "AWSNodeTemplate"), ..Ec2NodeClass::default() };
         assert_eq!(of(Involved::object(&class)), "karpenter.k8s.aws/v1alpha1 AWSNodeTemplate default u");
+    }
+
+    fn conditions_of(all: &[(&str, ConditionStatus, &str, &str)]) -> Vec<Condition> {
+        let condition = |(type_, status, reason, message): &(&str, ConditionStatus, &str, &str)| Condition {
+            type_: (*type_).to_owned(),
+            status: *status,
+            reason: (*reason).to_owned(),
+            message: (*message).to_owned(),
+            ..Condition::default()
+        };
+        all.iter().map(condition).collect()
+    }
+
+    /// Reasons and messages of the Events when conditions of a pool become others.
+    fn events_of(before: &[(&str, ConditionStatus, &str, &str)], after: &[(&str, ConditionStatus, &str, &str)]) -> Vec<(String, String)> {
+        let metadata = ObjectMeta { uid: "u".to_owned(), ..ObjectMeta::named("default") };
+        let pool = |all| {
+            let mut pool = NodePool { metadata: metadata.clone(), ..NodePool::default() };
+            pool.status.conditions = conditions_of(all);
+            pool
+        };
+        let events = ClusterEvent::of_change(&pool(before), &pool(after), |pool| pool.status.conditions.as_slice());
+        let of_pool = Involved::object(&pool(after));
+        assert!(events.iter().all(|event| *event == ClusterEvent::normal(of_pool.clone(), &event.reason, event.message.clone())));
+        events.into_iter().map(|event| (event.reason, event.message)).collect()
+    }
+
+    #[test]
+    fn a_condition_with_another_status_is_an_event() {
+        use ConditionStatus::{False, True, Unknown};
+        let ready = ("Ready", True, "Ready", "");
+        let denied = ("Ready", False, "UnhealthyDependents", "NodeClassReady=False");
+        let became =
+            |was: &str, is: &str| ("Ready".to_owned(), format!("Status condition transitioned, Type: Ready, Status: {was} -> {is}"));
+        let (reason, text) = became("True", "False");
+        let stopped = (reason, format!("{text}, Reason: UnhealthyDependents, Message: NodeClassReady=False"));
+        assert_eq!(events_of(&[ready], &[denied]), [stopped]);
+        let (reason, text) = became("False", "True");
+        assert_eq!(events_of(&[denied], &[ready]), [(reason, format!("{text}, Reason: Ready"))]);
+        let (reason, text) = became("True", "Unknown");
+        let waits = ("Ready", Unknown, "ReconcilingDependents", "");
+        assert_eq!(events_of(&[ready], &[waits]), [(reason, format!("{text}, Reason: ReconcilingDependents"))]);
+    }
+
+    #[test]
+    fn only_another_status_is_news_and_of_a_new_condition_only_that_it_is_false() {
+        use ConditionStatus::{False, True, Unknown};
+        let denied = |reason, message| ("Ready", False, reason, message);
+        assert_eq!(events_of(&[denied("A", "a")], &[denied("B", "b")]), []);
+        assert_eq!(events_of(&[denied("A", "a")], &[]), []);
+        assert_eq!(events_of(&[], &[("Ready", True, "Ready", ""), ("NodeRegistrationHealthy", Unknown, "", "")]), []);
+        let text = "Status condition transitioned, Type: Ready, Status: Unknown -> False, Reason: A, Message: a";
+        assert_eq!(events_of(&[], &[denied("A", "a")]), [("Ready".to_owned(), text.to_owned())]);
+    }
+
+    #[test]
+    fn a_converted_object_keeps_no_status_and_has_no_events_of_it() {
+        let of = |kind: &str, conditions: Vec<Condition>| {
+            let mut pool = NodePool { metadata: meta("default", kind), ..NodePool::default() };
+            pool.status.conditions = conditions;
+            pool
+        };
+        let denied = conditions_of(&[("Ready", ConditionStatus::False, "A", "a")]);
+        let events = |kind: &str| {
+            ClusterEvent::of_change(&of(kind, Vec::new()), &of(kind, denied.clone()), |pool| pool.status.conditions.as_slice())
+        };
+        assert_eq!((events("Provisioner").len(), events("karpenter.sh/v1beta1").len()), (0, 1), "an older version of the kind keeps one");
+    }
+
+    #[test]
+    fn a_removed_finalizer_is_an_event_and_an_added_one_is_none() {
+        let of = |finalizers: &[&str]| {
+            let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+            class.metadata.finalizers = finalizers.iter().map(|&one| one.to_owned()).collect();
+            class
+        };
+        let events = |before: &[&str], after: &[&str]| {
+            let events = ClusterEvent::of_change(&of(before), &of(after), |class| class.status.conditions.as_slice());
+            events.into_iter().map(|event| (event.reason, event.message)).collect::<Vec<_>>()
+        };
+        let gone = ("Finalized".to_owned(), "Finalized karpenter.k8s.aws/termination".to_owned());
+        assert_eq!(events(&["theirs", labels::NODE_CLASS_FINALIZER], &["theirs"]), [gone]);
+        assert_eq!(events(&[], &[labels::NODE_CLASS_FINALIZER]), []);
     }
 }

@@ -138,3 +138,38 @@ fn a_class_that_is_not_ready_for_another_reason_asks_for_no_dry_run() {
     assert!(block_on(simulation.ports().read::<ClassDryRun>(&cluster(), "default")).unwrap().is_none());
     assert!(!simulation.doorbells().contains(&Function::Launch));
 }
+
+/// What the Events on an object of this kind say of one condition.
+fn transitions(simulation: &TestWorld, kind: &str, condition: &str) -> Vec<String> {
+    let world = simulation.world();
+    let events = world.cluster.events.iter().map(|kept| &kept.event).filter(|event| event.kind == kind && event.reason == condition);
+    let shortened = |text: &str| text.replace(&format!("Status condition transitioned, Type: {condition}, Status: "), "");
+    events.map(|event| shortened(&event.message)).collect()
+}
+
+#[test]
+fn a_class_and_its_pool_say_when_they_stop_being_ready_and_when_they_are_again() {
+    let mut simulation = world();
+    let both = |simulation: &TestWorld| {
+        [("EC2NodeClass", conditions::READY), ("NodePool", conditions::NODE_CLASS_READY)]
+            .map(|(kind, condition)| transitions(simulation, kind, condition))
+    };
+    let before = both(&simulation);
+    let since = |simulation: &TestWorld| {
+        let [class, pool] = both(simulation);
+        [class[before[0].len()..].to_vec(), pool[before[1].len()..].to_vec()]
+    };
+    answer(&simulation, Some("CreateFleetAuthCheckFailed"));
+    for _ in 0..2 {
+        run(&simulation);
+        let said = "True -> False, Reason: UnhealthyDependents, Message: ValidationSucceeded: CreateFleet failed: denied".to_owned();
+        assert_eq!(since(&simulation), [vec![said.clone()], vec![said]], "once");
+    }
+    simulation.run_for(SignedDuration::from_mins(6));
+    run(&simulation);
+    answer(&simulation, None);
+    run(&simulation);
+    let [class, pool] = since(&simulation);
+    assert_eq!(class[1..], ["False -> True, Reason: Ready"]);
+    assert_eq!(pool[1..], ["False -> True, Reason: NodeClassReady"]);
+}

@@ -88,6 +88,23 @@ fn whatever_a_plan_may_be_for_is_looked_at() {
 }
 
 #[test]
+fn an_overlay_that_cannot_be_used_says_so_once() {
+    let world = world();
+    let mut overlay = NodeOverlay { metadata: ObjectMeta::named("cheaper"), ..NodeOverlay::default() };
+    overlay.spec.price = Some("much".into());
+    world.create(overlay);
+    for _ in 0..2 {
+        run(&world);
+        let events: Vec<(String, u32)> = {
+            let world = world.world();
+            let events = world.cluster.events.iter().filter(|kept| kept.event.kind == "NodeOverlay");
+            events.map(|kept| (kept.event.reason.clone(), kept.count)).collect()
+        };
+        assert_eq!(events, [("ValidationSucceeded".to_owned(), 1), ("Ready".to_owned(), 1)]);
+    }
+}
+
+#[test]
 fn nothing_is_planned_for_the_pool_of_another_controller() {
     let world = world();
     let mut theirs = pool_named("theirs");

@@ -2,8 +2,8 @@
 
 use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
-use whittle_api::karpenter::NodeClaim;
-use whittle_api::labels;
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Clock, Settings};
@@ -234,4 +234,50 @@ fn deletion_does_not_wait_for_terminated_or_foreign_instances() {
             assert_eq!(held_after(3, names_machine, change), (false, false));
         }
     }
+}
+
+/// What the Events on a pool say of its readiness.
+fn readiness_events(simulation: &TestWorld) -> Vec<String> {
+    let world = simulation.world();
+    let events = world.cluster.events.iter().map(|kept| &kept.event);
+    let ready = events.filter(|event| event.kind == NodePool::KIND && event.reason == conditions::READY);
+    ready.map(|event| event.message.clone()).collect()
+}
+
+#[test]
+fn a_pool_that_is_not_ready_says_so_once() {
+    let mut simulation = still();
+    with_pool(&simulation, super::node(true));
+    for _ in 0..3 {
+        sweep(&simulation, &Settings::default());
+        let events = readiness_events(&simulation);
+        let [only] = &events[..] else { panic!("{events:?}") };
+        assert!(only.starts_with("Status condition transitioned, Type: Ready, Status: Unknown -> False, Reason: Unhealthy"), "{only}");
+        assert!(only.ends_with("NodeClassReady=False"), "{only}");
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+}
+
+#[test]
+fn a_pool_that_stops_being_ready_says_so() {
+    let simulation = still();
+    with_pool(&simulation, super::node(true));
+    simulation.change::<NodePool>("default", |pool| {
+        conditions::set(&mut pool.status.conditions, conditions::READY, ConditionStatus::True, conditions::READY, "", at(0));
+    });
+    sweep(&simulation, &Settings::default());
+    let events = readiness_events(&simulation);
+    assert!(matches!(&events[..], [only] if only.contains("Status: True -> False")), "{events:?}");
+}
+
+#[test]
+fn a_provisioner_keeps_no_status_and_has_no_events_of_it() {
+    let simulation = still();
+    let mut provisioner = pool_named("Provisioner/default");
+    provisioner.metadata.annotations.insert(labels::CONVERTED_FROM.into(), "Provisioner".into());
+    simulation.create(provisioner);
+    sweep(&simulation, &Settings::default());
+    let world = simulation.world();
+    let said = world.cluster.events.iter().filter(|kept| kept.event.message.starts_with("Status condition transitioned")).count();
+    assert_eq!(said, 0);
 }

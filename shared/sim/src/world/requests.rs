@@ -214,7 +214,9 @@ impl World {
         let decided = event.kind == "Pod" || DECIDED.contains(&event.reason.as_str());
         // As Karpenter, Whittle publishes it in every drain: nothing failed while pods are merely on their way.
         let usual = event.reason == "FailedDraining" && event.message.ends_with("are waiting to be evicted");
-        if self.cluster.publish(event.clone(), now) && !decided && !usual {
+        // The status itself says so.
+        let repeats = event.message.starts_with("Status condition transitioned") || event.reason == "Finalized";
+        if self.cluster.publish(event.clone(), now) && !decided && !usual && !repeats {
             let object = if event.namespace.is_empty() { event.name.clone() } else { format!("{}/{}", event.namespace, event.name) };
             self.log(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
         }
