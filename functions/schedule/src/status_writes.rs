@@ -41,11 +41,9 @@ pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<(&NodeOverlay, NodeOv
             OverlayStatus::Invalid(what) => (ConditionStatus::False, "RuntimeValidation", what.clone()),
             OverlayStatus::Conflict(with) => (ConditionStatus::False, "Conflict", format!("conflict with another overlay: {with}")),
         };
-        let ready =
-            if status == ConditionStatus::True { (conditions::READY, "") } else { ("UnhealthyDependents", "ValidationSucceeded=False") };
         let list = &mut out.status.conditions;
         conditions::set(list, conditions::VALIDATION_SUCCEEDED, status, reason, &message, snapshot.now);
-        conditions::set(list, conditions::READY, status, ready.0, ready.1, snapshot.now);
+        conditions::set_ready(list, &[conditions::VALIDATION_SUCCEEDED], snapshot.now);
         for condition in list.iter_mut() {
             condition.observed_generation = overlay.metadata.generation;
         }

@@ -64,6 +64,23 @@ pub fn set(conditions: &mut Vec<Condition>, type_: &str, status: ConditionStatus
     true
 }
 
+/// Sets `Ready` after those that it depends on: False if one of them is, else Unknown if one is, else True. The message names all that
+/// are not True.
+pub fn set_ready(conditions: &mut Vec<Condition>, dependents: &[&str], now: Timestamp) -> bool {
+    let all: &[Condition] = conditions;
+    let known = dependents.iter().filter_map(|type_| find(all, type_));
+    let unmet: Vec<&Condition> = known.filter(|condition| condition.status != ConditionStatus::True).collect();
+    let message: Vec<String> = unmet.iter().map(|condition| format!("{}={:?}", condition.type_, condition.status)).collect();
+    let (status, reason) = if unmet.is_empty() {
+        (ConditionStatus::True, READY)
+    } else if unmet.iter().any(|condition| condition.status == ConditionStatus::False) {
+        (ConditionStatus::False, "UnhealthyDependents")
+    } else {
+        (ConditionStatus::Unknown, "ReconcilingDependents")
+    };
+    set(conditions, READY, status, reason, &message.join(", "), now)
+}
+
 /// Sets `observedGeneration` of all conditions.
 pub fn observe(conditions: &mut [Condition], generation: Option<i64>) {
     conditions.iter_mut().for_each(|condition| condition.observed_generation = generation);
@@ -74,4 +91,31 @@ pub fn clear(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|condition| condition.type_ != type_);
     conditions.len() != before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ConditionStatus::{False, True, Unknown};
+
+    /// `Ready` after conditions `A`, `B` and, on which it does not depend, `C`.
+    #[track_caller]
+    fn check(statuses: [ConditionStatus; 3], expected: (ConditionStatus, &str, &str)) {
+        let mut all = Vec::new();
+        for (type_, status) in ["A", "B", "C"].into_iter().zip(statuses) {
+            set(&mut all, type_, status, "why", "", Timestamp::UNIX_EPOCH);
+        }
+        set_ready(&mut all, &["A", "B"], Timestamp::UNIX_EPOCH);
+        let ready = find(&all, READY).unwrap();
+        assert_eq!((ready.status, ready.reason.as_str(), ready.message.as_str()), expected, "{statuses:?}");
+    }
+
+    #[test]
+    fn ready_follows_from_all_that_it_depends_on() {
+        check([True, True, False], (True, "Ready", ""));
+        check([True, Unknown, False], (Unknown, "ReconcilingDependents", "B=Unknown"));
+        check([Unknown, Unknown, True], (Unknown, "ReconcilingDependents", "A=Unknown, B=Unknown"));
+        check([Unknown, False, True], (False, "UnhealthyDependents", "A=Unknown, B=False"));
+        check([False, True, True], (False, "UnhealthyDependents", "A=False"));
+    }
 }

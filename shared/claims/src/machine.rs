@@ -11,6 +11,9 @@ use whittle_api::conditions::{self, DRAINED, INITIALIZED, INSTANCE_TERMINATING, 
 use whittle_api::{Condition, ConditionStatus, labels};
 use whittle_units::Timestamp;
 
+/// The conditions that `Ready` follows from (lifecycle 3).
+const OF_READY: &[&str] = &[LAUNCHED, REGISTERED, INITIALIZED];
+
 /// What happened to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -110,8 +113,8 @@ impl Claim {
     /// Sets a condition that is not part of a transition, and updates `Ready`. Returns whether anything changed.
     pub fn note(&mut self, type_: &str, status: ConditionStatus, reason: &str, message: &str, now: Timestamp) -> bool {
         let changed = conditions::set(&mut self.conditions, type_, status, reason, message, now);
-        if changed && [LAUNCHED, REGISTERED, INITIALIZED].contains(&type_) {
-            set_ready(&mut self.conditions, now);
+        if changed && OF_READY.contains(&type_) {
+            conditions::set_ready(&mut self.conditions, OF_READY, now);
         }
         changed
     }
@@ -123,24 +126,6 @@ impl Claim {
     fn illegal(&self, event: &Event, why: &'static str) -> IllegalStep {
         IllegalStep { claim: self.key.clone(), phase: self.phase.name(), event: event.name(), why }
     }
-}
-
-/// `Ready` follows from the three conditions that are part of it (lifecycle 3).
-fn set_ready(list: &mut Vec<Condition>, now: Timestamp) {
-    let of = |status: ConditionStatus, list: &[Condition]| -> Vec<String> {
-        let dependents = [LAUNCHED, REGISTERED, INITIALIZED].into_iter();
-        dependents
-            .filter(|type_| conditions::find(list, type_).is_some_and(|c| c.status == status))
-            .map(|t| format!("{t}={status:?}"))
-            .collect()
-    };
-    let (failed, open) = (of(ConditionStatus::False, list), of(ConditionStatus::Unknown, list));
-    let (status, reason, message) = match (failed.is_empty(), open.is_empty()) {
-        (false, _) => (ConditionStatus::False, "UnhealthyDependents", failed.join(", ")),
-        (true, false) => (ConditionStatus::Unknown, "ReconcilingDependents", open.join(", ")),
-        (true, true) => (ConditionStatus::True, READY, String::new()),
-    };
-    conditions::set(list, READY, status, reason, &message, now);
 }
 
 /// The claim after an event. An event that is already reflected returns the same claim.

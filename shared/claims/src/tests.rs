@@ -232,6 +232,8 @@ fn a_false_dependent_makes_ready_false_and_draining_does_not() {
         (ready.status, ready.reason.as_str(), ready.message.as_str()),
         (ConditionStatus::False, "UnhealthyDependents", "Registered=False")
     );
+    claim.note(conditions::INITIALIZED, ConditionStatus::Unknown, "NodeNotReady", "", at(100));
+    assert_eq!(conditions::find(&claim.conditions, conditions::READY).unwrap().message, "Registered=False, Initialized=Unknown");
 }
 
 #[test]

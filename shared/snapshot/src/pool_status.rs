@@ -28,23 +28,13 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
     };
     let generation = pool.metadata.generation;
     let list = &mut out.status.conditions;
-    let mut set = |type_: &str, status, reason: &str, message: &str| {
-        conditions::set(list, type_, status, reason, message, now);
-        if let Some(condition) = list.iter_mut().find(|condition| condition.type_ == type_) {
-            condition.observed_generation = generation;
-        }
-    };
-    set(conditions::VALIDATION_SUCCEEDED, valid, valid_reason, &valid_message);
-    set(conditions::NODE_CLASS_READY, class, class_reason, &class_message);
-    let failed: Vec<String> = [(conditions::VALIDATION_SUCCEEDED, valid), (conditions::NODE_CLASS_READY, class)]
-        .into_iter()
-        .filter(|(_, status)| *status != ConditionStatus::True)
-        .map(|(type_, status)| format!("{type_}={status:?}"))
-        .collect();
-    if failed.is_empty() {
-        set(conditions::READY, ConditionStatus::True, conditions::READY, "");
-    } else {
-        set(conditions::READY, ConditionStatus::False, "UnhealthyDependents", &failed.join(", "));
+    conditions::set(list, conditions::VALIDATION_SUCCEEDED, valid, valid_reason, &valid_message, now);
+    conditions::set(list, conditions::NODE_CLASS_READY, class, class_reason, &class_message, now);
+    let of_ready = [conditions::VALIDATION_SUCCEEDED, conditions::NODE_CLASS_READY];
+    conditions::set_ready(list, &of_ready, now);
+    let is_set = |type_: &str| type_ == conditions::READY || of_ready.contains(&type_);
+    for condition in list.iter_mut().filter(|condition| is_set(&condition.type_)) {
+        condition.observed_generation = generation;
     }
     let health = facts.health.iter().find(|health| health.pool_uid == pool.metadata.uid);
     update_health(&mut out, class_generation(pool, facts.objects), health, now);
@@ -109,4 +99,37 @@ fn usage(pool: &NodePool, claims: &[Stored<Claim>]) -> (Resources, i64) {
     }
     total.set("nodes", Quantity::from_units(nodes));
     (total, nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::{Condition, ObjectMeta, Unreadable};
+    use whittle_testkit::{at, pool_named};
+
+    fn ready(objects: &ClusterObjects) -> Condition {
+        let mut pool = pool_named("default");
+        "main".clone_into(&mut pool.spec.template.spec.node_class_ref.name);
+        pool.metadata.generation = Some(3);
+        let facts = PoolFacts { objects, classes: &[], claims: &[], health: &[] };
+        let shown = pool_status(&pool, facts, at(0));
+        assert!(shown.status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
+        conditions::find(&shown.status.conditions, conditions::READY).unwrap().clone()
+    }
+
+    #[track_caller]
+    fn check(objects: &ClusterObjects, status: ConditionStatus, reason: &str, message: &str) {
+        let ready = ready(objects);
+        assert_eq!((ready.status, ready.reason.as_str(), ready.message.as_str()), (status, reason, message));
+    }
+
+    #[test]
+    fn a_pool_is_not_ready_without_its_class_and_unknown_while_the_class_cannot_be_seen() {
+        check(&ClusterObjects::default(), ConditionStatus::False, "UnhealthyDependents", "NodeClassReady=False");
+        let not_served = ClusterObjects { absent_kinds: vec![Ec2NodeClass::KIND.to_owned()], ..ClusterObjects::default() };
+        check(&not_served, ConditionStatus::Unknown, "ReconcilingDependents", "NodeClassReady=Unknown");
+        let odd = Unreadable { kind: Ec2NodeClass::KIND.to_owned(), metadata: ObjectMeta::named("main"), ..Unreadable::default() };
+        let unreadable = ClusterObjects { unreadable: vec![odd], ..ClusterObjects::default() };
+        check(&unreadable, ConditionStatus::Unknown, "ReconcilingDependents", "NodeClassReady=Unknown");
+    }
 }
