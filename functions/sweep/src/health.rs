@@ -81,7 +81,7 @@ pub(crate) fn checks(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
         }
         let subject = format!("instance/{} {}", status.instance, kind.as_str());
         if sightings.is_confirmed(subject, crate::compare::SIGHTING_INTERVAL) {
-            let message = format!("{} for {}", kind.as_str(), status.instance);
+            let message = format!("{} for {}", kind.text(), status.instance);
             let about = [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)];
             out.events.extend(about.into_iter().flatten().map(|about| ClusterEvent::warning(about, kind.event_reason(), message.clone())));
             out.events.extend(ClusterEvent::of_interruption(claim));

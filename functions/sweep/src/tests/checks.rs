@@ -36,12 +36,15 @@ fn a_status_check_failed_for_two_minutes_deletes_the_claim_at_the_second_sightin
     assert_eq!(about, reasons.map(|reason| [(reason, "NodeClaim"), (reason, "Node")]).concat());
     let ends: Vec<&str> = events[2..].iter().map(|event| event.message.as_str()).collect();
     assert_eq!(ends, ["NodeClaim", "Node"].map(|kind| format!("Interruption triggered termination for the {kind}")));
-    assert_eq!(scene.twice(30).1.end[0].check, Some("system_status"));
+    let end = scene.twice(30).1.end[0].clone();
+    assert_eq!((end.check, end.message.as_str()), (Some("system_status"), "the system status check failed for i-1"), "as by `interrupt`");
+    assert!(events[..2].iter().all(|event| event.message == end.message));
 }
 
 #[test]
 fn a_scheduled_event_drains_the_machine_and_a_failed_check_does_not_wait() {
     assert_eq!(ends(&with_status(scheduled()), 30), (vec![], vec![DeletionReason::ScheduledChange]));
+    assert_eq!(with_status(scheduled()).twice(30).1.end[0].message, "EC2 has scheduled an event for i-1");
     let both = InstanceStatus { has_scheduled_event: true, ..failed_since(-20) };
     assert_eq!(ends(&with_status(both), 30), (vec![], vec![DeletionReason::Unhealthy]));
 }
