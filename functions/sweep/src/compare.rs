@@ -227,6 +227,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     if !input.uninstalling {
         standalone::find_unclaimed(input, &mut sightings, &mut out);
         standalone::report_unlaunched(input, &mut sightings, &mut out);
+        adopt::report_left(input, &mut sightings, &mut out);
     }
     let class_goes = input.objects.node_classes.iter().any(|class| awaits_release(&class.metadata, input.claims));
     let class_is_new = !input.uninstalling && input.objects.node_classes.iter().any(|class| needs_refresh(class, input.classes));

@@ -19,8 +19,8 @@ use whittle_units::{ClaimName, ClusterName, Price, Timestamp};
 /// The annotation that `kubectl apply` stores.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// NodeClaims of which one run begins to say that nothing is launched for them: a backup may have restored thousands.
-const REPORTS_PER_RUN_MAX: usize = 20;
+/// NodeClaims of which one run begins to say the same: a backup may have restored thousands.
+pub(crate) const REPORTS_PER_RUN_MAX: usize = 20;
 
 /// Whether a standalone NodeClaim waits for us to launch it.
 pub(crate) fn awaits_claim(node_claim: &NodeClaim) -> bool {
@@ -37,7 +37,7 @@ fn is_unlaunched(node_claim: &NodeClaim) -> bool {
 
 /// What shows that a controller made a NodeClaim, or another one that it was copied or restored from. Backups keep no status, so that
 /// nothing else tells it from a user's. A finalizer of anybody but Karpenter says nothing about machines.
-fn marks_of(node_claim: &NodeClaim) -> Vec<String> {
+pub(crate) fn marks_of(node_claim: &NodeClaim) -> Vec<String> {
     let meta = &node_claim.metadata;
     let of_pool = [labels::NODE_POOL, labels::PROVISIONER_NAME, labels::CONVERTED_FROM];
     let labelled = of_pool.iter().filter(|key| meta.labels.contains_key(**key)).map(|key| format!("label {key}"));
@@ -81,20 +81,25 @@ pub(crate) fn report_unlaunched(input: &SweepInput<'_>, sightings: &mut Sighting
     let mut begun = 0;
     for node_claim in input.objects.node_claims.iter().filter(|node_claim| is_unlaunched(node_claim)) {
         let Some(message) = obstacle_of(node_claim, input) else { continue };
-        let (name, uid) = (&node_claim.metadata.name, &node_claim.metadata.uid);
-        let reported = format!("nodeclaim/{name} of {uid} reported as not launched");
-        if sightings.is_known(&reported) {
-            sightings.retain(reported);
-            continue;
-        }
-        begun += 1;
-        if begun <= REPORTS_PER_RUN_MAX
-            && sightings.is_confirmed(format!("nodeclaim/{name} of {uid} is not launched"), SIGHTING_INTERVAL)
-            && sightings.is_due(reported, REMIND_INTERVAL)
-        {
+        if is_report_due(node_claim, "not launched", &mut begun, sightings) {
             out.events.push(ClusterEvent::warning(Involved::object(node_claim), "NotLaunched", message));
         }
     }
+}
+
+/// Whether it is reported now what a NodeClaim is: at the second sighting, and then at each reminder. `begun` counts those that this run
+/// begins with.
+pub(crate) fn is_report_due(node_claim: &NodeClaim, what: &str, begun: &mut usize, sightings: &mut Sightings<'_>) -> bool {
+    let (name, uid) = (&node_claim.metadata.name, &node_claim.metadata.uid);
+    let reported = format!("nodeclaim/{name} of {uid} reported as {what}");
+    if sightings.is_known(&reported) {
+        sightings.retain(reported);
+        return false;
+    }
+    *begun += 1;
+    *begun <= REPORTS_PER_RUN_MAX
+        && sightings.is_confirmed(format!("nodeclaim/{name} of {uid} is {what}"), SIGHTING_INTERVAL)
+        && sightings.is_due(reported, REMIND_INTERVAL)
 }
 
 /// Why nothing is launched for a NodeClaim, if users have to know.

@@ -6,7 +6,7 @@ use crate::adopt::Place;
 use futures::executor::block_on;
 use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::{Kind as _, Node};
-use whittle_api::karpenter::{NodeClaim, Requirement};
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, Requirement};
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
 use whittle_ec2::instance::Instance;
@@ -269,6 +269,74 @@ fn an_abandoned_nodeclaim_is_released_and_a_standalone_one_gets_a_claim() {
     assert!(shifted.twice(600).1.abandoned.is_empty(), "EC2 may hide its machine");
     let unreadable = change(unlaunched(false), |scene| scene.unreadable = vec!["default-1".into()]);
     assert!(unreadable.twice(600).1.abandoned.is_empty(), "its claim may be unreadable");
+}
+
+/// A copy of a mirror under another name: the API server keeps no status of what is created.
+fn copied() -> Scene {
+    change(scene(registered()), |scene| {
+        let mut copy = scene.objects.node_claims[0].clone();
+        (copy.metadata.name, copy.metadata.uid) = ("copy".into(), "copy-uid".into());
+        copy.status = NodeClaimStatus::default();
+        scene.objects.node_claims.push(copy);
+    })
+}
+
+#[test]
+fn a_copy_of_a_nodeclaim_is_told_why_it_is_deleted_and_once() {
+    let (first, early) = copied().twice(179);
+    assert!(first.events.is_empty() && early.events.is_empty());
+    let second = copied().compare(&first.note, 280);
+    let [event] = second.events.as_slice() else { panic!("{:?}", second.events) };
+    assert_eq!(second.abandoned, ["copy"]);
+    assert_eq!((event.reason.as_str(), event.name.as_str(), event.uid.as_str(), event.warning), ("Abandoned", "copy", "copy-uid", true));
+    let marks = "without annotation whittle.dev/managed, label karpenter.sh/nodepool, owner NodePool default, finalizer \
+                 karpenter.sh/termination, and it gets a machine";
+    assert!(event.message.contains(marks), "{}", event.message);
+    let third = copied().compare(&[first.note, second.note].concat(), 340);
+    assert_eq!((third.events.len(), third.abandoned.len()), (0, 1), "EC2 is asked again meanwhile");
+}
+
+/// A NodeClaim that Karpenter left, whose machine has ended.
+fn left() -> Scene {
+    change(change(lost(), karpenters), |scene| {
+        scene.instances.clear();
+        scene.objects.nodes.clear();
+    })
+}
+
+#[test]
+fn a_nodeclaim_of_karpenter_without_a_machine_is_reported_with_what_to_do() {
+    let (first, early) = left().twice(29);
+    assert!(first.events.is_empty() && early.events.is_empty(), "never at the first sighting");
+    let second = left().compare(&first.note, 130);
+    let [event] = second.events.as_slice() else { panic!("{:?}", second.events) };
+    assert_eq!((event.reason.as_str(), event.name.as_str(), event.warning), ("NoMachine", "default-1", true));
+    assert!(event.message.contains("kubectl delete nodeclaim default-1"), "{}", event.message);
+    assert!(second.abandoned.is_empty() && second.release_mirrors.is_empty(), "it is not ours to delete");
+    assert_eq!(left().compare(&second.note, 250), crate::compare::Findings::default(), "a quiet tick");
+    let again = left().compare(&second.note, 130 + 6 * 3600);
+    assert_eq!(left().compare(&again.note, 190 + 6 * 3600).events, second.events, "a reminder");
+}
+
+#[test]
+fn no_nodeclaim_is_reported_that_may_have_a_machine_or_is_in_hand() {
+    let changes: [fn(&mut Scene); 7] = [
+        |scene| scene.instances = vec![instance("i-1")],
+        |scene| scene.objects.nodes = vec![joined()],
+        |scene| scene.objects.node_claims[0].metadata.deletion_timestamp = Some(at(90)),
+        |scene| scene.objects.node_claims[0].spec.node_class_ref.group = "eks.amazonaws.com".into(),
+        |scene| scene.claims = vec![serving()],
+        |scene| scene.unreadable = vec!["default-1".into()],
+        |scene| scene.uninstalling = true,
+    ];
+    for (number, spoil) in changes.into_iter().enumerate() {
+        let (first, second) = change(left(), spoil).twice(30);
+        assert!(first.events.iter().chain(&second.events).all(|event| event.reason != "NoMachine"), "{number}: {:?}", second.events);
+    }
+    let shifted = change(left(), |scene| {
+        scene.shifted.names.insert("z".into());
+    });
+    assert!(shifted.twice(30).1.events.is_empty(), "EC2 may hide its machine");
 }
 
 #[test]
