@@ -164,7 +164,12 @@ pub(crate) fn host_port_conflict<'a>(bound: &[&'a Pod], placed: &[&'a Pod]) -> O
     None
 }
 
-pub(crate) fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &[whittle_api::k8s::Namespace]) -> bool {
+/// Whether every one of these terms of `owner` selects the other pod.
+pub(crate) fn all_select(terms: &[PodAffinityTerm], owner: &Pod, other: &Pod, namespaces: &[whittle_api::k8s::Namespace]) -> bool {
+    terms.iter().all(|term| selects(term, owner, other, namespaces))
+}
+
+fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &[whittle_api::k8s::Namespace]) -> bool {
     let namespace = &other.metadata.namespace;
     let namespace_selected = match &term.namespace_selector {
         None if term.namespaces.is_empty() => *namespace == owner.metadata.namespace,

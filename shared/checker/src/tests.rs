@@ -186,6 +186,35 @@ fn pod_affinity_needs_the_topology_label() {
     assert_eq!(world.violated_rules(&beside), ["affinity"], "its node has no such label");
 }
 
+/// As in kube-scheduler, one pod has to match all terms: two pods of which each matches one are no company.
+#[test]
+fn terms_of_pod_affinity_are_met_by_one_pod() {
+    let term = |app: &str| json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": labels::ZONE});
+    let beside_both = |first: &str, second: &str| {
+        let wants = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(first), term(second)]}});
+        let mut world = World::new();
+        world.objects.pods =
+            [pod("old-0", json!({"nodeName": "n1"})), pod("kin-0", json!({"nodeName": "n1"})), pod("it-0", json!({"affinity": wants}))]
+                .into_iter()
+                .map(|pod| serde_json::from_value(pod).unwrap())
+                .collect();
+        for bound in world.objects.pods.iter_mut().take(2) {
+            bound.status.phase = "Running".into();
+        }
+        world.nodes = ClusterState::of(&world.objects).nodes;
+        world
+    };
+    let world = beside_both("old", "kin");
+    let mut plan = world.plan();
+    assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (0, Vec::new()));
+    let pods = vec![plan.left_out.remove(0).pod];
+    plan.placements.push(whittle_model::scheduling::Placement { node: "n1".into(), initialized: true, pods });
+    assert_eq!(world.violated_rules(&plan), ["affinity"]);
+    let world = beside_both("old", "old");
+    let plan = world.plan();
+    assert_eq!((plan.placements.len(), world.violated_rules(&plan)), (1, Vec::new()));
+}
+
 /// As in kube-scheduler, pods on a machine without the label do not repel each other; a pod that mentions the label may be placed
 /// there beside one that repels it.
 #[test]

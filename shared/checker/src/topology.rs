@@ -46,8 +46,8 @@ struct Topology<'a> {
     machines: Vec<Machine<'a>>,
     namespaces: &'a [Namespace],
     classes: Classes<'a>,
-    /// The pods that each affinity term selects, by the owner's namespace.
-    selected: HashMap<(&'a str, &'a PodAffinityTerm), Rc<SelectedPods<'a>>>,
+    /// The pods that all of these terms select, by the owner's namespace, in the domains of a key.
+    selected: HashMap<(&'a str, &'a str, &'a [PodAffinityTerm]), Rc<SelectedPods<'a>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ struct PlacedPod<'a> {
     placed: bool,
 }
 
-/// The pods that a term selects.
+/// The pods that terms select.
 struct SelectedPods<'a> {
     domains: BTreeMap<Domain<'a>, DomainPods<'a>>,
     at: HashMap<usize, Vec<&'a Pod>>,
@@ -93,17 +93,19 @@ pub(crate) fn check<'a>(
         for pod in topology.machines[at].placed.clone() {
             let Some(affinity) = &pod.spec.affinity else { continue };
             for term in affinity.pod_anti_affinity.iter().flat_map(|a| &a.required) {
-                let selected = topology.selected_pods(pod, term);
+                let selected = topology.selected_pods(pod, &term.topology_key, std::slice::from_ref(term));
                 check_anti_affinity(&topology.machines[at], pod, term, &selected, findings);
             }
-            for term in affinity.pod_affinity.iter().flat_map(|a| &a.required).filter(|_| checks_affinity(pod)) {
-                let selected = topology.selected_pods(pod, term);
-                check_affinity(&topology, at, pod, term, &selected, findings);
+            let Some(near) = affinity.pod_affinity.as_ref().filter(|_| checks_affinity(pod)) else { continue };
+            let near_keys: BTreeSet<&str> = near.required.iter().map(|term| term.topology_key.as_str()).collect();
+            for key in near_keys {
+                let selected = topology.selected_pods(pod, key, &near.required);
+                check_affinity(&topology, at, pod, (key, &near.required), &selected, findings);
             }
         }
         for owner in topology.machines[at].bound.clone() {
             for term in anti_affinity_terms(owner) {
-                let selected = topology.selected_pods(owner, term);
+                let selected = topology.selected_pods(owner, &term.topology_key, std::slice::from_ref(term));
                 check_anti_affinity_of_bound(&topology, at, owner, term, &selected, findings);
             }
         }
@@ -248,20 +250,21 @@ impl<'a> Classes<'a> {
 }
 
 impl<'a> Topology<'a> {
-    fn selected_pods(&mut self, owner: &'a Pod, term: &'a PodAffinityTerm) -> Rc<SelectedPods<'a>> {
+    fn selected_pods(&mut self, owner: &'a Pod, key: &'a str, terms: &'a [PodAffinityTerm]) -> Rc<SelectedPods<'a>> {
         let (machines, classes, namespaces) = (&self.machines, &self.classes, self.namespaces);
-        let known = self.selected.entry((&owner.metadata.namespace, term)).or_insert_with(|| {
+        let known = self.selected.entry((&owner.metadata.namespace, key, terms)).or_insert_with(|| {
             let mut selected = SelectedPods { domains: BTreeMap::new(), at: HashMap::new() };
             // Whether a term selects a pod depends only on namespace and labels, which are equal within a class.
-            let candidates = classes.candidates(term.label_selector.as_ref()).into_iter();
-            for member in candidates.filter(|c| c.first().is_some_and(|m| kube::selects(term, owner, m.pod, namespaces))).flatten() {
+            let candidates = classes.candidates(terms.first().and_then(|term| term.label_selector.as_ref())).into_iter();
+            let select = |pod: &Pod| kube::all_select(terms, owner, pod, namespaces);
+            for member in candidates.filter(|c| c.first().is_some_and(|m| select(m.pod))).flatten() {
                 let machine = &machines[member.machine];
                 selected.at.entry(member.machine).or_default().push(member.pod);
-                for domain in &machine.domains[term.topology_key.as_str()] {
+                for domain in &machine.domains[key] {
                     let domain_pods = selected.domains.entry(*domain).or_default();
                     domain_pods.all.push(member.pod);
                     domain_pods.placed.extend(member.placed.then_some(*member));
-                    domain_pods.certain.extend(machine.certain(&term.topology_key).map(|_| member.pod));
+                    domain_pods.certain.extend(machine.certain(key).map(|_| member.pod));
                 }
             }
             Rc::new(selected)
@@ -300,15 +303,16 @@ fn check_anti_affinity_of_bound(
     }
 }
 
+/// A pod that all required terms select, as kube-scheduler counts them, shares the domain of `key` with `pod`.
 fn check_affinity(
     topology: &Topology<'_>,
     at: usize,
     pod: &Pod,
-    term: &PodAffinityTerm,
+    (key, terms): (&str, &[PodAffinityTerm]),
     selected: &SelectedPods<'_>,
     findings: &mut Findings,
 ) {
-    let (machine, key) = (&topology.machines[at], term.topology_key.as_str());
+    let machine = &topology.machines[at];
     // A machine without the label is in no domain, and so cannot satisfy a pod affinity.
     let labelled = machine.domains[key].iter().all(|domain| matches!(domain, Domain::Of(_)));
     let is_reachable = |domain: &Domain<'_>| match domain {
@@ -319,7 +323,7 @@ fn check_affinity(
         selected.domains.iter().any(|(domain, domain_pods)| other(&domain_pods.all, pod).is_some() && is_reachable(domain));
     // The first pod of a group with affinity to itself may be placed anywhere, and so may one that cannot reach its
     // group.
-    let first = || !exists_elsewhere && kube::selects(term, pod, pod, topology.namespaces);
+    let first = || !exists_elsewhere && kube::all_select(terms, pod, pod, topology.namespaces);
     let here = || !machine.domains[key].is_empty() && selected.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());
     // A selected pod is certainly in every domain that the machine may be in.
     let near = || {

@@ -201,6 +201,29 @@ fn hard_spread_and_anti_affinity_hold() {
     assert_eq!(counts(&two), (2, 0, 1));
 }
 
+/// As for kube-scheduler: one pod that all required terms select counts, and none that only some select.
+#[test]
+fn terms_of_affinity_are_met_by_one_pod_together() {
+    let term = |label: &str| format!("{{topologyKey: topology.kubernetes.io/zone, labelSelector: {{matchLabels: {{{label}: \"yes\"}}}}}}");
+    let near =
+        format!("affinity: {{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{}, {}]}}}}", term("cache"), term("db"));
+    let named = |name: &str, own: &str| {
+        let deployment = deployment(1, "nodeSelector: {topology.kubernetes.io/zone: us-east-1b}");
+        deployment.replace("{name: web}", &format!("{{name: {name}}}")).replace("app: web", &format!("app: {name}, {own}"))
+    };
+    let mut simulation = simulation(1);
+    apply(&simulation, NODES);
+    apply(&simulation, &named("one", "cache: \"yes\""));
+    apply(&simulation, &named("two", "db: \"yes\""));
+    apply(&simulation, &deployment(1, &near));
+    seconds(&mut simulation, 10);
+    assert_eq!(counts(&simulation), (2, 0, 1));
+    apply(&simulation, &named("both", "cache: \"yes\", db: \"yes\""));
+    seconds(&mut simulation, 60);
+    assert_eq!(counts(&simulation), (4, 0, 0));
+    assert_eq!(simulation.world().cluster.objects.pods_on("b").count(), 4);
+}
+
 #[test]
 fn budgets_are_enforced_exactly() {
     let mut simulation = simulation(1);

@@ -1,6 +1,7 @@
 //! What existing machines and their pods contribute to topology.
 
 use super::builder::ProblemBuilder;
+use super::groups::PodSelection;
 use super::ids::{GroupId, HostId, IdVec, LabelsId, PodId, SetId, TaintsId};
 use super::pods_to_place::PodToPlace;
 use super::topology::GroupKind;
@@ -43,8 +44,8 @@ pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, 
             }
             let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
             for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
-                let namespaces = &input.objects.namespaces;
-                let id = builder.groups.term(GroupKind::Inverse, term, &pod.metadata.namespace, None, namespaces, &mut builder.names);
+                let selects = PodSelection::of(term, &pod.metadata.namespace, &input.objects.namespaces);
+                let id = builder.groups.term(GroupKind::Inverse, &term.topology_key, selects, None, &mut builder.names);
                 counted.repels.push(id);
             }
         }

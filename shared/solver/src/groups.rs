@@ -7,16 +7,60 @@ use super::meter::Meter;
 use super::selectors::{LabelIndex, LabelSet, Scope};
 use super::topology::{Filter, Group, GroupKind};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use whittle_api::k8s::{Namespace, PodAffinityTerm, TopologySpreadConstraint};
 use whittle_api::{LabelSelector, SelectorRequirement, labels};
+
+/// Which pods a constraint selects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PodSelection {
+    scope: Scope,
+    /// `None`: no pod. Shared by all terms of a pod's required affinity.
+    selector: Option<Rc<LabelSelector>>,
+}
+
+impl PodSelection {
+    /// The pods that one term of a pod in `namespace` selects.
+    pub(crate) fn of(term: &PodAffinityTerm, namespace: &str, namespaces: &[Namespace]) -> Self {
+        let scope = match &term.namespace_selector {
+            None if term.namespaces.is_empty() => Scope::Only(BTreeSet::from([namespace.to_owned()])),
+            None => Scope::Only(term.namespaces.iter().cloned().collect()),
+            Some(selector) if *selector == LabelSelector::default() => Scope::All,
+            Some(selector) => {
+                let named = namespaces.iter().filter(|n| selector.matches(&n.metadata.labels)).map(|n| n.metadata.name.clone());
+                Scope::Only(named.chain(term.namespaces.iter().cloned()).collect())
+            }
+        };
+        Self { scope, selector: term.label_selector.clone().map(|selector| Rc::new(canonical(selector))) }
+    }
+
+    /// The pods that every term of a pod's required affinity selects: for kube-scheduler, no others count for any of them
+    /// (scheduling 21). `None` without terms.
+    pub(crate) fn of_all(terms: &[PodAffinityTerm], namespace: &str, namespaces: &[Namespace]) -> Option<Self> {
+        let (first, others) = terms.split_first()?;
+        let mut all = Self::of(first, namespace, namespaces);
+        let mut joint = all.selector.take().map(Rc::unwrap_or_clone);
+        for Self { scope, selector } in others.iter().map(|term| Self::of(term, namespace, namespaces)) {
+            all.scope = match (all.scope, scope) {
+                (Scope::All, only) | (only, Scope::All) => only,
+                (Scope::Only(one), Scope::Only(other)) => Scope::Only(one.intersection(&other).cloned().collect()),
+            };
+            joint = joint.zip(selector).map(|(mut joint, more)| {
+                joint.match_expressions.extend_from_slice(&more.match_expressions);
+                joint
+            });
+        }
+        all.selector = joint.map(|joint| Rc::new(canonical(joint)));
+        Some(all)
+    }
+}
 
 /// What identifies a group: equal constraints share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     kind: GroupKind,
     key: Key,
-    scope: Scope,
-    selector: Option<LabelSelector>,
+    selects: PodSelection,
     filter: Filter,
     /// Restricts the domains to those that these tolerations can reach.
     reach: Option<TolerationId>,
@@ -79,45 +123,30 @@ impl Groups {
         self.id(Identity {
             kind,
             key: names.key(&constraint.topology_key),
-            scope: Scope::Only(BTreeSet::from([namespace.to_owned()])),
-            selector: selector.map(canonical),
+            selects: PodSelection {
+                scope: Scope::Only(BTreeSet::from([namespace.to_owned()])),
+                selector: selector.map(|selector| Rc::new(canonical(selector))),
+            },
             filter: Filter { any_of: if honor_affinity { affinity } else { Vec::new() }, tolerations: honor_taints.then_some(tolerations) },
             reach: honor_taints.then_some(tolerations),
         })
     }
 
-    /// The group of an affinity or anti-affinity term; `reach` if some NodePool has taints.
+    /// The group of an affinity or anti-affinity term with this topology key; `reach` if some NodePool has taints.
     pub(crate) fn term(
         &mut self,
         kind: GroupKind,
-        term: &PodAffinityTerm,
-        namespace: &str,
+        topology_key: &str,
+        selects: PodSelection,
         reach: Option<TolerationId>,
-        namespaces: &[Namespace],
         names: &mut Names,
     ) -> GroupId {
-        let scope = match &term.namespace_selector {
-            None if term.namespaces.is_empty() => Scope::Only(BTreeSet::from([namespace.to_owned()])),
-            None => Scope::Only(term.namespaces.iter().cloned().collect()),
-            Some(selector) if *selector == LabelSelector::default() => Scope::All,
-            Some(selector) => {
-                let named = namespaces.iter().filter(|n| selector.matches(&n.metadata.labels)).map(|n| n.metadata.name.clone());
-                Scope::Only(named.chain(term.namespaces.iter().cloned()).collect())
-            }
-        };
-        self.id(Identity {
-            kind,
-            key: names.key(&term.topology_key),
-            scope,
-            selector: term.label_selector.clone().map(canonical),
-            filter: Filter::default(),
-            reach,
-        })
+        self.id(Identity { kind, key: names.key(topology_key), selects, filter: Filter::default(), reach })
     }
 
     /// Determines which label sets each group selects.
     pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> IdVec<GroupId, Group> {
-        let selectors = self.identities.iter().filter_map(|identity| identity.selector.as_ref());
+        let selectors = self.identities.iter().filter_map(|identity| identity.selects.selector.as_deref());
         let keys = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
         let index = LabelIndex::of(&self.label_sets, &keys.map(String::as_str).collect(), meter);
         let hostname = names.known_key(labels::HOSTNAME);
@@ -126,7 +155,7 @@ impl Groups {
             key: identity.key,
             by_host: Some(identity.key) == hostname,
             filter: identity.filter.clone(),
-            selects: index.selected(identity.selector.as_ref(), &identity.scope),
+            selects: index.selected(identity.selects.selector.as_deref(), &identity.selects.scope),
         };
         self.identities.iter().map(group).collect()
     }
@@ -137,7 +166,7 @@ impl Groups {
         let mut out: Vec<GroupId> = self.identities.ids().collect();
         out.sort_by_cached_key(|id| {
             let identity = &self.identities[*id];
-            (identity.kind == GroupKind::Inverse).then(|| (names.key_name(identity.key), &identity.scope, &identity.selector))
+            (identity.kind == GroupKind::Inverse).then(|| (names.key_name(identity.key), &identity.selects))
         });
         out
     }

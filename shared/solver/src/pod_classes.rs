@@ -3,6 +3,7 @@
 use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::defaults::Defaults;
+use super::groups::PodSelection;
 use super::hash::{Hashed, Map};
 use super::ids::{ClassId, GroupId, Id as _, IdVec, LabelsId, PodId, RelaxationId, SetId};
 use super::pod::{Class, Relaxation, VolumePlace};
@@ -11,7 +12,7 @@ use super::relaxation;
 use super::topology::GroupKind;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Affinity, Container, Pod, PodSpec, Toleration, TopologySpreadConstraint};
+use whittle_api::k8s::{Affinity, Container, Pod, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint};
 use whittle_model::pods::{self, HostPort, VolumeUse};
 use whittle_model::requirements::{Requirements, from_selector, term_requirements};
 use whittle_model::scheduling::{Input, PreferencePolicy};
@@ -113,9 +114,14 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
         ..PodSpec::default()
     };
     relaxation::drop_empty_terms(&mut spec);
+    let input = builder.input;
+    let namespaces = &input.objects.namespaces;
+    let near = pod.spec.affinity.as_ref().and_then(|a| a.pod_affinity.as_ref());
+    // No relaxation drops a required term.
+    let near = near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces));
     let mut relaxations: Vec<Relaxation> = Vec::new();
     loop {
-        let mut relaxation = relaxation_of(builder, &spec, shape, labels);
+        let mut relaxation = relaxation_of(builder, &spec, shape, labels, near.as_ref());
         if relaxations.last().is_none_or(|last| !same_relaxation(last, &relaxation)) {
             relaxation.id = RelaxationId::at(*next_relaxation);
             *next_relaxation += 1;
@@ -129,10 +135,12 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
     }
     let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
     let repels = anti.map(|a| &a.required[..]).unwrap_or_default();
-    let namespaces = &builder.input.objects.namespaces;
     // The domains that the owner can reach do not restrict where a pod that it repels may go.
-    let mut repels: Vec<GroupId> =
-        repels.iter().map(|t| builder.groups.term(GroupKind::Inverse, t, shape.namespace, None, namespaces, &mut builder.names)).collect();
+    let repelling = |term: &PodAffinityTerm| {
+        let selects = PodSelection::of(term, shape.namespace, namespaces);
+        builder.groups.term(GroupKind::Inverse, &term.topology_key, selects, None, &mut builder.names)
+    };
+    let mut repels: Vec<GroupId> = repels.iter().map(repelling).collect();
     repels.dedup();
     let places = shape.places.as_deref().unwrap_or_default();
     let places = places.iter().map(|p| builder.split(p)).map(|(set, host)| VolumePlace { set, host }).collect();
@@ -156,7 +164,14 @@ fn same_relaxation(a: &Relaxation, b: &Relaxation) -> bool {
     (a.full, a.strict, &a.host, a.tolerations, &a.owned) == (b.full, b.strict, &b.host, b.tolerations, &b.owned)
 }
 
-fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodShape<'_>, labels: LabelsId) -> Relaxation {
+/// `near`: the pods that count for all required terms of pod affinity.
+fn relaxation_of(
+    builder: &mut ProblemBuilder<'_>,
+    spec: &PodSpec,
+    shape: &PodShape<'_>,
+    labels: LabelsId,
+    near: Option<&PodSelection>,
+) -> Relaxation {
     let policy = builder.options.preferences;
     let (full, host) = builder.split(&relaxation::requirements_of(spec, policy));
     let (strict, _) = builder.split(&relaxation::requirements_of(spec, PreferencePolicy::Ignore));
@@ -175,8 +190,10 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
         for (kind, terms) in [(GroupKind::Affinity, &affinity.pod_affinity), (GroupKind::Anti, &affinity.pod_anti_affinity)] {
             let Some(terms) = terms else { continue };
             let preferred = terms.preferred.iter().filter(|_| policy == PreferencePolicy::Respect).map(|t| &t.pod_affinity_term);
-            for term in terms.required.iter().chain(preferred) {
-                owned.push(builder.groups.term(kind, term, shape.namespace, reach, namespaces, &mut builder.names));
+            let joint = near.filter(|_| kind == GroupKind::Affinity);
+            for (term, joint) in terms.required.iter().map(|term| (term, joint)).chain(preferred.map(|term| (term, None))) {
+                let selects = joint.cloned().unwrap_or_else(|| PodSelection::of(term, shape.namespace, namespaces));
+                owned.push(builder.groups.term(kind, &term.topology_key, selects, reach, &mut builder.names));
             }
         }
     }

@@ -101,7 +101,7 @@ fn places_apart_and_together_need_another_domain() {
     };
     // Nothing is selected: no requirement of the NodePool changes that.
     let lonely = of_pod(("", &one), &together("podAffinity", "other"));
-    assert!(lonely.contains("what it would take (nodepool default): a pod that the affinity selects"), "{lonely}");
+    assert!(lonely.contains("what it would take (nodepool default): a pod that all terms of its affinity select"), "{lonely}");
     assert!(!lonely.contains("and besides"), "{lonely}");
     let large =
         of_pod(("", &one), &together("podAffinity", "other").replace(POD, "containers: [{name: c, resources: {requests: {cpu: 5000}}}]"));

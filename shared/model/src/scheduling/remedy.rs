@@ -148,7 +148,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
                 format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
             }
             "topology spread" => other_domain(rejection, key) + "a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway",
-            "pod affinity" => format!("a pod that the affinity selects in a domain of {key} that its requirements allow"),
+            "pod affinity" => format!("a pod that all terms of its affinity select in a domain of {key} that its requirements allow"),
             _ => {
                 let domain = other_domain(rejection, key);
                 let or = if domain.is_empty() { "" } else { "or " };

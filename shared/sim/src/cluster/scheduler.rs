@@ -242,11 +242,11 @@ impl Cluster {
     fn reject_by_affinity(&self, pod: &Pod, node: &Node, has_anti_affinity: bool) -> Option<Rejection> {
         let affinity = pod.spec.affinity.as_ref();
         let affinity_terms = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).map_or(&[][..], |one| &one.required);
-        if affinity_terms.iter().any(|term| !self.affinity_holds(pod, term, node)) {
+        if !self.affinity_holds(pod, affinity_terms, node) {
             return Some(Rejection::PodAffinity);
         }
         let anti_affinity_terms = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()).map_or(&[][..], |one| &one.required);
-        if anti_affinity_terms.iter().any(|term| self.domain_has(term, pod, node, |_| true)) {
+        if anti_affinity_terms.iter().any(|term| self.domain_has(&term.topology_key, node, |other| term_selects(term, pod, other))) {
             return Some(Rejection::PodAntiAffinity);
         }
         // The anti-affinity of running pods may repel this one.
@@ -262,22 +262,27 @@ impl Cluster {
         is_repelled.then_some(Rejection::PodAntiAffinity)
     }
 
-    /// Whether a required affinity term holds; the first pod of a group that selects itself may go to any node with the key.
-    fn affinity_holds(&self, pod: &Pod, term: &PodAffinityTerm, node: &Node) -> bool {
-        if self.domain_has(term, pod, node, |_| true) {
+    /// Whether the required affinity holds: only pods that all its terms select count, for each of them. The first pod of a group
+    /// that selects itself may go to any node with the keys.
+    fn affinity_holds(&self, pod: &Pod, terms: &[PodAffinityTerm], node: &Node) -> bool {
+        let all_select = |other: &Pod| terms.iter().all(|term| term_selects(term, pod, other));
+        if terms.iter().all(|term| self.domain_has(&term.topology_key, node, all_select)) {
             return true;
         }
-        let has_no_match =
-            !self.objects.pods.values().any(|other| other.is_bound() && !other.is_terminal() && term_selects(term, pod, other));
-        has_no_match && term_selects(term, pod, pod) && node.metadata.label(&term.topology_key).is_some()
+        let counts = |other: &&Pod| other.is_bound() && !other.is_terminal() && all_select(other);
+        let is_counted =
+            |other: &Pod| self.node_of(other).is_some_and(|at| terms.iter().any(|term| at.metadata.label(&term.topology_key).is_some()));
+        let has_no_match = !self.objects.pods.values().filter(counts).any(is_counted);
+        has_no_match && all_select(pod) && terms.iter().all(|term| node.metadata.label(&term.topology_key).is_some())
     }
 
-    fn domain_has(&self, term: &PodAffinityTerm, pod: &Pod, node: &Node, counts: impl Fn(&Pod) -> bool) -> bool {
+    /// Whether a running pod that `counts` is in the node's domain of `key`.
+    fn domain_has(&self, key: &str, node: &Node, counts: impl Fn(&Pod) -> bool) -> bool {
         self.objects
             .pods
             .values()
             .filter(|other| other.is_bound() && !other.is_terminal() && counts(other))
-            .any(|other| term_selects(term, pod, other) && self.node_of(other).is_some_and(|at| same_domain(at, node, &term.topology_key)))
+            .any(|other| self.node_of(other).is_some_and(|at| same_domain(at, node, key)))
     }
 
     fn spread_holds(&self, pod: &Pod, node: &Node) -> bool {

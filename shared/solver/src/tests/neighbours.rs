@@ -190,6 +190,58 @@ fn namespaces_are_those_that_the_term_names() {
     assert!(placed(json!({"namespaceSelector": {"matchLabels": {"team": "x"}}, "namespaces": ["other"]})));
 }
 
+/// Required affinity with these terms.
+fn all_near(terms: &[Value]) -> Value {
+    json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+}
+
+/// As for kube-scheduler (scheduling 21): Karpenter plans a pod that is never bound.
+#[test]
+fn one_pod_meets_all_required_terms_or_none() {
+    let term = |key: &str, label: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {label: "yes"}}});
+    let both = |[one, other]: [&str; 2]| all_near(&[term(one, "cache"), term(other, "db")]);
+    let running = |pods: &[Value]| {
+        let mut world = World::new();
+        world.node("old", 4, json!({labels::ZONE: Z[0]}));
+        for (n, own) in pods.iter().enumerate() {
+            let name = format!("old{n}");
+            world.pod(&name, json!({"labels": own}));
+            world.bind(&name, "old");
+        }
+        world
+    };
+    for keys in [[labels::ZONE, labels::ZONE], [labels::ZONE, labels::HOSTNAME], [labels::HOSTNAME, labels::HOSTNAME]] {
+        let mut apart = running(&[json!({"cache": "yes"}), json!({"db": "yes"})]);
+        apart.pods("it", 1, &both(keys));
+        let plan = apart.plan();
+        assert_eq!(left(&plan), ["it-2"], "{keys:?}");
+        assert!(super::world::reasons(&plan)[0].contains("unsatisfiable topology constraint for pod affinity"), "{keys:?}");
+        let mut together = running(&[json!({"cache": "yes", "db": "yes"})]);
+        together.pods("it", 1, &both(keys));
+        let plan = together.plan();
+        assert_eq!((left(&plan).len(), plan.placements.len()), (0, 1), "{keys:?}");
+    }
+    for (own, placed) in [(json!({"cache": "yes"}), 0), (json!({"cache": "yes", "db": "yes"}), 1)] {
+        let mut world = World::new();
+        world.pods("it", 1, &all(&[json!({"labels": own}), both([labels::ZONE, labels::HOSTNAME])]));
+        assert_eq!(world.plan().claims.len(), placed, "the first of its kind, if all its terms select it");
+    }
+}
+
+#[test]
+fn one_pod_is_in_the_namespaces_of_all_required_terms() {
+    for (namespace, left_out) in [("a", 1), ("b", 0)] {
+        let mut world = World::new();
+        world.node("old", 4, json!({labels::ZONE: Z[0]}));
+        world.pod("old", json!({"namespace": namespace}));
+        world.bind("old", "old");
+        let term = |names: &[&str]| json!({"topologyKey": labels::ZONE, "labelSelector": {}, "namespaces": names});
+        let anywhere = json!({"topologyKey": labels::ZONE, "labelSelector": {}, "namespaceSelector": {}});
+        world.pods("it", 1, &all_near(&[anywhere, term(&["a", "b"]), term(&["b", "c"])]));
+        assert_eq!(left(&world.plan()).len(), left_out, "{namespace}");
+    }
+}
+
 #[test]
 fn impossible_preferences_about_neighbours_are_dropped() {
     for spec in [soft("podAffinity", near(labels::HOSTNAME, "nobody")), soft("podAntiAffinity", near("undefined", "web"))] {
