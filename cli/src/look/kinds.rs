@@ -63,6 +63,7 @@ pub(super) static GROUPS: [&[Kind]; 4] = [
         kind("csinodes.storage.k8s.io", Weight::Refines, "how many volumes a node can take is not known"),
         kind("namespaces", Weight::Refines, "affinity that selects namespaces by labels finds none"),
         kind("priorityclasses.scheduling.k8s.io", Weight::Refines, "pods of files have the priority 0"),
+        kind("runtimeclasses.node.k8s.io", Weight::Refines, "pods of files lack what their RuntimeClass adds"),
     ],
 ];
 

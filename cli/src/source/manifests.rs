@@ -231,6 +231,10 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     for (position, mut document) in documents.into_iter().enumerate() {
         let mut meta = MetadataDefaults { now: settings.now, position };
         if let Some(mut pod) = document.pod.take() {
+            if document.live {
+                // The cluster has added what its class said.
+                pod.spec.runtime_class_name.clear();
+            }
             meta.fill(&mut pod.metadata, true);
             objects.pods.push(*pod);
             read += 1;
@@ -272,7 +276,8 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         return Err(ReadError::Manifest(refused));
     }
     objects.node_classes.clone_from(&node_classes);
-    let (expanded, added) = finish(&mut objects, &mut workloads, &settings, (expansion, &consequences))?;
+    let (expanded, added, unfit) = finish(&mut objects, &mut workloads, &settings, (expansion, &consequences))?;
+    warnings.extend(unfit);
     Ok(Manifests {
         objects,
         settings,
@@ -354,18 +359,20 @@ fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>) 
     notes
 }
 
-/// Adds what a server and controllers would have added; returns what became of the workloads, and the names of their pods.
+/// Adds what a server and controllers would have added; returns what became of the workloads, the names of their pods, and which pods a
+/// server would refuse for what it would add.
 fn finish(
     objects: &mut ClusterObjects,
     workloads: &mut WorkloadManifests,
     settings: &Settings,
     (expansion, consequences): (Expansion<'_>, &Consequences),
-) -> Result<(Vec<String>, Added), ReadError> {
+) -> Result<(Vec<String>, Added, Vec<String>), ReadError> {
     let of_daemons = roll_out_daemons(objects, &consequences.daemons);
     let mut expanded = match expansion {
         Expansion::Off => workloads.roll_out(&mut objects.pods, settings.now)?,
         Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, settings.now)?,
     };
+    let unfit = workloads.runtime_classes.admit(&mut objects.pods);
     complete(objects, settings);
     ephemeral::claim(objects, &consequences.live_pods);
     workloads.own(&mut objects.pods);
@@ -375,7 +382,7 @@ fn finish(
     expanded.0.extend(consequences.templates.note(objects, settings.now));
     expanded.0.extend(consequences.templates.volume_costs());
     expanded.0.extend(of_daemons);
-    Ok(expanded)
+    Ok((expanded.0, expanded.1, unfit))
 }
 
 /// Adds one object; returns whether its kind is known.

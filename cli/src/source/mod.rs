@@ -21,6 +21,7 @@ pub(crate) mod immutable;
 pub(crate) mod settings;
 mod expansion;
 mod workloads;
+mod runtime_classes;
 
 mod budgets;
 mod complete;
@@ -210,6 +211,7 @@ impl Reading<'_> {
         remarks.extend(gated(&found));
         remarks.extend(other_schedulers(&found));
         remarks.extend(unknown_priorities(&found));
+        remarks.extend(found.workloads.runtime_classes.remarks(&found.objects.pods));
         remarks.extend(left_aside::remarks(&found.objects));
         remarks.extend(daemons::remarks(&found.objects));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));

@@ -31,6 +31,7 @@ const KINDS: &[(&str, &[&str])] = &[
     ("autoscaling/v2", &["HorizontalPodAutoscaler"]),
     ("autoscaling/v1", &["HorizontalPodAutoscaler", "Scale"]),
     ("scheduling.k8s.io/v1", &["PriorityClass"]),
+    ("node.k8s.io/v1", &["RuntimeClass"]),
     ("storage.k8s.io/v1", &["CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass", "VolumeAttachment", "VolumeAttributesClass"]),
     ("networking.k8s.io/v1", &["IPAddress", "Ingress", "IngressClass", "NetworkPolicy", "ServiceCIDR"]),
     ("rbac.authorization.k8s.io/v1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),

@@ -1,10 +1,11 @@
-//! Services, workloads and capacity buffers: Services and workloads select the pods that spread together (cluster-default
+//! Services, workloads, RuntimeClasses and capacity buffers: Services and workloads select the pods that spread together (cluster-default
 //! spread, scheduling 22), and capacity buffers take the spec of their pods from workloads and templates.
 
 use super::documents::Document;
 use super::error::ReadError;
 use super::expansion::{Added, PodMaker, Replicas, expand};
 use super::manifests::MetadataDefaults;
+use super::runtime_classes::RuntimeClasses;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{
@@ -15,11 +16,13 @@ use whittle_api::{LabelSelector, ObjectMeta};
 use whittle_solver::buffers::{Buffer, Unresolved, limit, resolve, source_of};
 use whittle_units::Timestamp;
 
-/// Services, workloads and buffers of some manifests.
+/// Services, workloads, RuntimeClasses and buffers of some manifests.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadManifests {
     /// For cluster-default spread.
     pub selectors: Workloads,
+    /// For the pods of files.
+    pub(super) runtime_classes: RuntimeClasses,
     buffers: Vec<CapacityBuffer>,
     /// By kind, namespace and name.
     sources: BTreeMap<(PodSourceKind, String, String), PodSource>,
@@ -82,6 +85,7 @@ impl WorkloadManifests {
                 let metadata = template.metadata.clone();
                 self.source(PodSourceKind::PodTemplate, &metadata, PodSource::of_template(template));
             }
+            ("node.k8s.io/v1", "RuntimeClass") => self.runtime_classes.add(document.accepted()?),
             (version, "CapacityBuffer") if version.starts_with("autoscaling.x-k8s.io/") => {
                 let mut buffer: CapacityBuffer = document.accepted()?;
                 stamp.fill(&mut buffer.metadata, true);

@@ -46,6 +46,17 @@ fn what_is_planned_otherwise_than_it_may_come_is_said() {
         let note = format!("note: PriorityClass \"{class}\" is not given: 1 pod that names it counts as of priority 0");
         assert_eq!((err(&named).contains(&note), out(&named).starts_with("1 of 1 pods placed")), (told, true), "{}", err(&named));
     }
+    let boxed = pods("runtimeClassName: boxed");
+    let unknown = planned(&format!("{boxed}{}", pool("")));
+    let note = "note: RuntimeClass \"boxed\" is not given: 1 pod that names it lacks what it adds";
+    assert!(err(&unknown).contains(note) && out(&unknown).starts_with("1 of 1 pods placed"), "{}", err(&unknown));
+    let class = "---\n{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: boxed}, handler: h, \
+                 scheduling: {nodeSelector: {box: a}}}\n";
+    let deployment = "---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: {selector: {matchLabels: {a: b}}, template: \
+                      {metadata: {labels: {a: b}}, spec: {runtimeClassName: boxed, containers: [{name: c, image: i}]}}}}\n";
+    let known = planned(&format!("{boxed}{}{class}{deployment}", pool("")));
+    assert!(out(&known).starts_with("0 of 2 pods placed"), "no NodePool has its label: {}{}", out(&known), err(&known));
+    assert!(!err(&known).contains("RuntimeClass"), "{}", err(&known));
     let terms = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{}]}}}";
     let empty = planned(&format!("{}{}", pods(terms), pool("")));
     assert!(out(&empty).starts_with("0 of 1 pods placed") && out(&empty).contains("an empty term matches no node"), "{}", out(&empty));

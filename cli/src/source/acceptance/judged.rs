@@ -2,12 +2,12 @@
 
 use super::super::identity::naming_faults;
 use super::selectors::{label_key, label_selector, labels, metadata, missing, node_selector};
-use super::{budget_fault, pod};
+use super::{budget_fault, pod, resources};
 use std::collections::BTreeSet;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{
     ConfigMap, CsiNode, DaemonSet, Deployment, DeploymentSpec, Job, Kind, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-    PodDisruptionBudget, PodTemplate, PriorityClass, ReplicaSet, ReplicationController, Service, StatefulSet, StorageClass,
+    PodDisruptionBudget, PodTemplate, PriorityClass, ReplicaSet, ReplicationController, RuntimeClass, Service, StatefulSet, StorageClass,
     StoredPodTemplate, VolumeAttachment,
 };
 use whittle_api::karpenter::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool};
@@ -74,6 +74,7 @@ judged! {
     };
     StorageClass: storage_class;
     PriorityClass: priority_class;
+    RuntimeClass: runtime_class;
     ConfigMap: |_, _| {};
     CsiNode: |_, _| {};
     Namespace: |_, _| {};
@@ -187,4 +188,16 @@ fn priority_class(class: &PriorityClass, faults: &mut Vec<FieldError>) {
         faults.push(FieldError::new(FieldPath::of("value"), message));
     }
     pod::word(&class.preemption_policy, &["PreemptLowerPriority", "Never"], FieldPath::of("preemptionPolicy"), faults);
+}
+
+fn runtime_class(class: &RuntimeClass, faults: &mut Vec<FieldError>) {
+    if let Some(overhead) = &class.overhead {
+        resources::amounts(&overhead.pod_fixed, &FieldPath::of("overhead.podFixed"), faults);
+    }
+    if let Some(scheduling) = &class.scheduling {
+        labels(&scheduling.node_selector, &FieldPath::of("scheduling.nodeSelector"), faults);
+        for (at, one) in scheduling.tolerations.iter().enumerate() {
+            pod::toleration(one, &FieldPath::of("scheduling.tolerations").index(at), faults);
+        }
+    }
 }

@@ -32,7 +32,9 @@ pub(super) fn spec(spec: &PodSpec, path: &FieldPath, faults: &mut Vec<FieldError
     volumes(&spec.volumes, &path.key("volumes"), faults);
     word(&spec.restart_policy, &["Always", "OnFailure", "Never"], path.key("restartPolicy"), faults);
     word(&spec.preemption_policy, &["PreemptLowerPriority", "Never"], path.key("preemptionPolicy"), faults);
-    for (field, name) in [("nodeName", &spec.node_name), ("priorityClassName", &spec.priority_class_name)] {
+    let names =
+        [("nodeName", &spec.node_name), ("priorityClassName", &spec.priority_class_name), ("runtimeClassName", &spec.runtime_class_name)];
+    for (field, name) in names {
         faults.extend(
             Some(name)
                 .filter(|name| !name.is_empty())
@@ -185,7 +187,7 @@ fn pod_affinity_term(term: &PodAffinityTerm, path: &FieldPath, faults: &mut Vec<
     }
 }
 
-fn toleration(toleration: &Toleration, path: &FieldPath, faults: &mut Vec<FieldError>) {
+pub(super) fn toleration(toleration: &Toleration, path: &FieldPath, faults: &mut Vec<FieldError>) {
     let Toleration { key, operator, value, effect, toleration_seconds } = toleration;
     let mut fault = |field: &str, message: String| faults.push(FieldError::new(path.key(field), message));
     if !key.is_empty() && !is_qualified_name(key) {

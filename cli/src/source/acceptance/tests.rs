@@ -188,6 +188,7 @@ fn tolerations_selectors_and_volumes_that_mean_nothing_are_refused() {
         ("restartPolicy: always", "spec.restartPolicy: \"always\" is none"),
         ("preemptionPolicy: never", "spec.preemptionPolicy: \"never\" is none"),
         ("priorityClassName: High Priority", "spec.priorityClassName: \"High Priority\" is no name"),
+        ("runtimeClassName: g Visor", "spec.runtimeClassName: \"g Visor\" is no name"),
         ("terminationGracePeriodSeconds: -1", "spec.terminationGracePeriodSeconds: -1 is less than nothing"),
     ]);
     accepted(&[

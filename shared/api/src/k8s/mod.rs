@@ -3,6 +3,7 @@
 mod node;
 mod pod;
 mod policy;
+mod runtime_class;
 mod storage;
 mod workload;
 
@@ -13,6 +14,7 @@ pub use pod::{
     Toleration, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
 };
 pub use policy::{IntOrString, PdbSpec, PdbStatus, PodDisruptionBudget, PriorityClass};
+pub use runtime_class::{RuntimeClass, RuntimeOverhead, RuntimeScheduling};
 pub use storage::{
     CsiAllocatable, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
     PersistentVolumeSpec, StorageClass, TopologySelectorRequirement, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,

@@ -50,6 +50,9 @@ pub struct PodSpec {
     pub priority_class_name: String,
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub preemption_policy: String,
+    /// The RuntimeClass of which the API server has added what such pods need.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub runtime_class_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]

@@ -54,6 +54,7 @@ const POD: &[&str] = &[
     "priority",
     "priorityClassName",
     "preemptionPolicy",
+    "runtimeClassName",
     "terminationGracePeriodSeconds",
     "schedulingGates",
     "resourceClaims",

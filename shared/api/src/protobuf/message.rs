@@ -203,6 +203,7 @@ static POD_SPEC: Message = Message::of(&[
     row(22, "tolerations", List(&Shape::Message(&TOLERATION))),
     row(24, "priorityClassName", Text),
     kept(25, "priority", Number),
+    kept(29, "runtimeClassName", Text),
     kept(31, "preemptionPolicy", Text),
     row(32, "overhead", AMOUNTS),
     row(33, "topologySpreadConstraints", List(&Shape::Message(&SPREAD_CONSTRAINT))),
