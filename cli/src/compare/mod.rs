@@ -84,7 +84,10 @@ pub fn render(args: &CompareArgs) -> Result<String, CompareError> {
 }
 
 fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {
-    let (read, market) = args.source.read("compare")?;
+    let (mut read, market) = args.source.read("compare")?;
+    if let Some(objects) = whittle_snapshot::with_chosen_nodes(&read.objects) {
+        read.objects = objects;
+    }
     if read.objects.nodes.is_empty() {
         return Err(CompareError::NoNodes);
     }

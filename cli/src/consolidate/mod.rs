@@ -157,7 +157,10 @@ pub(crate) fn price_removals(decision: &mut Decision, read: &Manifests, prices: 
 #[must_use]
 pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingArg) -> Decision {
     let offered = source::with_overlays(read, offered.clone());
-    let state = ClusterState::of(&read.objects);
+    let chosen = whittle_snapshot::with_chosen_nodes(&read.objects);
+    let objects = chosen.as_ref().unwrap_or(&read.objects);
+    let mut state = ClusterState::of(objects);
+    whittle_snapshot::nominate_chosen(&mut state.nodes, &read.objects, read.settings.now);
     let gate = |name| if read.settings.gate(name, false) { Gate::On } else { Gate::Off };
     let settings = disruption::Settings {
         solve: source::options(read, packing),
@@ -169,7 +172,7 @@ pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingA
     let (buffers, virtual_pods) = source::buffers_with_pods(read);
     let cluster = Input {
         now: read.settings.now,
-        objects: &read.objects,
+        objects,
         nodes: &state.nodes,
         catalog: &offered,
         virtual_pods: &virtual_pods,

@@ -92,6 +92,25 @@ fn check_closed(disruption: &str, words: &str) {
     assert_eq!(verdict(&answer, "bad")["code"], "BudgetInvalid", "{answer:#}");
 }
 
+/// As for the functions: a node looks empty for as long as the volume of its first pod is being made.
+#[test]
+fn a_node_that_kube_scheduler_has_chosen_for_a_pod_is_not_disrupted() {
+    let empty = pool("bad", "{budgets: [{nodes: 100%}]}") + &node("bad", "bad", "large", "aws:///a/i-bad");
+    let waits = |node: &str| {
+        pod("waits", "x").replace("nodeName: x, ", "").replace(
+            "\n---\n",
+            &format!(
+                "\nstatus: {{phase: Pending, nominatedNodeName: {node}, conditions: [{{type: PodScheduled, status: 'False', \
+                 reason: Unschedulable}}]}}\n---\n"
+            ),
+        )
+    };
+    check_kept(&(empty.clone() + &waits("bad")), CATALOG, "Nominated", "pending pod");
+    let elsewhere = decided(&(good() + &empty + &waits("gone")), CATALOG, PackingArg::Best);
+    let mut removed = list(&elsewhere, "commands").iter().flat_map(|command| list(command, "candidates"));
+    assert!(removed.any(|node| node == "bad"), "{elsewhere:#}");
+}
+
 #[test]
 fn invalid_disruption_settings_block_only_their_own_pool() {
     check_closed("{budgets: [{nodes: '5', schedule: '61 * * * *', duration: 1h}]}", "\"61\" does not fit 0 to 59");

@@ -140,11 +140,13 @@ pub(crate) struct Planned {
 #[must_use]
 pub(crate) fn decide(read: &Manifests, offered: InstanceTypesByPool, packing: PackingArg) -> Planned {
     let offered = source::with_overlays(read, offered);
-    let state = ClusterState::of(&read.objects);
+    let chosen = whittle_snapshot::with_chosen_nodes(&read.objects);
+    let objects = chosen.as_ref().unwrap_or(&read.objects);
+    let state = ClusterState::of(objects);
     let (_, virtual_pods) = source::buffers_with_pods(read);
     let input = Input {
         now: read.settings.now,
-        objects: &read.objects,
+        objects,
         nodes: &state.nodes,
         catalog: &offered,
         virtual_pods: &virtual_pods,

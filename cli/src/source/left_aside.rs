@@ -12,6 +12,8 @@ const NAMED: usize = 3;
 /// What the reasons depend on besides the pod.
 pub(crate) struct Known<'o> {
     nodes: BTreeSet<&'o str>,
+    /// Nodes that are being deleted.
+    going: BTreeSet<&'o str>,
     /// Namespace and name.
     daemon_sets: BTreeSet<(&'o str, &'o str)>,
 }
@@ -21,6 +23,7 @@ impl<'o> Known<'o> {
         let name = |metadata: &'o whittle_api::ObjectMeta| (metadata.namespace.as_str(), metadata.name.as_str());
         Self {
             nodes: objects.nodes.iter().map(|node| node.metadata.name.as_str()).collect(),
+            going: objects.nodes.iter().filter(|node| node.metadata.is_deleting()).map(|node| node.metadata.name.as_str()).collect(),
             daemon_sets: objects.daemon_sets.iter().map(|set| name(&set.metadata)).collect(),
         }
     }
@@ -41,8 +44,17 @@ impl<'o> Known<'o> {
             .to_owned();
         }
         let nominated = &pod.status.nominated_node_name;
-        if !nominated.is_empty() && self.nodes.contains(nominated.as_str()) {
-            return format!("it waits for others to make room on {nominated}");
+        if self.going.contains(nominated.as_str()) {
+            return format!(
+                "kube-scheduler has chosen {nominated} for it (status.nominatedNodeName), which is being deleted: nothing is planned for it \
+                 until that is taken back"
+            );
+        }
+        if self.nodes.contains(nominated.as_str()) {
+            return format!(
+                "kube-scheduler has chosen {nominated} for it (status.nominatedNodeName), where it counts: it is bound once its volumes are \
+                 made, or others have made room"
+            );
         }
         if !nominated.is_empty() {
             return format!("it waits for room on {nominated} (status.nominatedNodeName), a node that is not among the objects");
@@ -62,7 +74,9 @@ impl<'o> Known<'o> {
     fn is_left_aside(&self, pod: &Pod) -> bool {
         let of_node = pod.metadata.owner_references.iter().any(|owner| owner.kind == "Node");
         let runs = pod.is_bound() && self.nodes.contains(pod.spec.node_name.as_str());
-        let is_counted = !pod.is_bound() && pods::is_daemon_owned(pod) && self.has_daemon_set_of(pod);
+        let is_daemon = pods::is_daemon_owned(pod) && self.has_daemon_set_of(pod);
+        let nominated = pod.status.nominated_node_name.as_str();
+        let is_counted = !pod.is_bound() && (is_daemon || (self.nodes.contains(nominated) && !self.going.contains(nominated)));
         let is_told = pods::is_provisionable(pod) || !pod.spec.scheduling_gates.is_empty();
         pods::is_active(pod) && !of_node && !runs && !is_counted && !is_told
     }

@@ -206,6 +206,12 @@ fn pods_that_are_neither_planned_nor_on_a_known_node_are_told() {
         assert!(told.contains(reason), "{reason}\n{told}");
     }
     assert!(!told.contains("done"), "{told}");
+    let node = "---\n{apiVersion: v1, kind: Node, metadata: {name: gone}, status: {capacity: {cpu: '4', memory: 8Gi, pods: '9'}}}\n";
+    let there = format!("{given}{node}");
+    let told = err(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &there));
+    assert!(!told.contains("default/nominated"), "it counts there: {told}");
+    let explained = out(&whittle(&["explain", "nominated", "-f", "-", "--region", "us-east-1"], &there));
+    assert!(explained.contains("kube-scheduler has chosen gone for it (status.nominatedNodeName), where it counts"), "{explained}");
     let explained = out(&whittle(&["explain", "daemon", "-f", "-", "--region", "us-east-1"], &given));
     assert!(explained.contains("it is counted on no machine"), "{explained}");
     let set = "---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: \

@@ -5,10 +5,10 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Kind, Node, PdbSpec, PdbStatus, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
 use whittle_api::{ClusterObjects, LabelSelector, ObjectMeta, Unreadable, conditions, labels};
-use whittle_claims::{Claim, Phase, PodKey, Stored, mirror};
+use whittle_claims::{Claim, NOMINATION, Phase, PodKey, Stored, mirror};
 use whittle_model::pods;
 use whittle_model::requirements::from_requirements;
-use whittle_model::state::StateNode;
+use whittle_model::state::{ClusterState, StateNode};
 use whittle_units::{ClaimName, Resources, Timestamp};
 
 /// The objects for a decision: NodeClaims are made from the claims, which are authoritative, and pods of unfinished launches count as
@@ -67,7 +67,7 @@ pub(crate) fn decision_view(
 
 /// Pods, by uid, that kube-scheduler has chosen a node for and not bound yet, with the node, if it is there: it waits for their volumes
 /// to be made, or for pods that it has evicted (`status.nominatedNodeName`).
-pub(crate) fn chosen_nodes(read: &ClusterObjects) -> BTreeMap<&str, &str> {
+fn chosen_nodes(read: &ClusterObjects) -> BTreeMap<&str, &str> {
     let waits = |pod: &&Pod| !pod.status.nominated_node_name.is_empty() && !pod.is_bound() && pods::is_active(pod);
     let waiting = read.pods.iter().filter(waits);
     let mut chosen: BTreeMap<&str, &str> =
@@ -77,6 +77,40 @@ pub(crate) fn chosen_nodes(read: &ClusterObjects) -> BTreeMap<&str, &str> {
         chosen.retain(|_, node| known.contains(*node));
     }
     chosen
+}
+
+/// The objects of a cluster, with the pods that kube-scheduler has chosen a node for on that node, unless it goes; `None` if there are no
+/// such pods. For who has objects and no claims: [`decision_view`] does the same.
+#[must_use]
+pub fn with_chosen_nodes(read: &ClusterObjects) -> Option<ClusterObjects> {
+    let mut chosen = chosen_nodes(read);
+    if chosen.is_empty() {
+        return None;
+    }
+    let state = ClusterState::of(read);
+    let marked = state.nodes.iter().filter(|node| node.marked_for_deletion).map(StateNode::name);
+    let deleted = read.nodes.iter().map(|node| &node.metadata).filter(|meta| meta.is_deleting()).map(|meta| meta.name.as_str());
+    let going: BTreeSet<&str> = marked.chain(deleted).collect();
+    chosen.retain(|_, node| !going.contains(*node));
+    let mut objects = read.clone();
+    for pod in objects.pods.iter_mut() {
+        if let Some(node) = chosen.get(pod.metadata.uid.as_str()) {
+            (*node).clone_into(&mut pod.spec.node_name);
+        }
+    }
+    Some(objects)
+}
+
+/// Nominates the machines that kube-scheduler has chosen for pods that it has not bound yet: each looks empty, and may do so for minutes,
+/// until the pod's volume is made. Without it the pod would begin again, with the next machine.
+pub fn nominate_chosen(nodes: &mut [StateNode], read: &ClusterObjects, now: Timestamp) {
+    let chosen: BTreeSet<&str> = chosen_nodes(read).into_values().collect();
+    let until = now.checked_add(NOMINATION).ok();
+    for node in nodes {
+        if node.node.as_ref().is_some_and(|node| chosen.contains(node.metadata.name.as_str())) {
+            node.nominated_until = node.nominated_until.max(until);
+        }
+    }
 }
 
 /// Adds placeholders for unreadable objects: a pod uses the resources of its node, and a budget forbids every eviction in its

@@ -1,5 +1,5 @@
 use crate::Snapshot;
-use crate::inflight::{being_replaced, decision_view, promises};
+use crate::inflight::{being_replaced, decision_view, promises, with_chosen_nodes};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
@@ -316,6 +316,21 @@ fn a_pod_that_kube_scheduler_has_a_node_for_counts_there() {
     let deletion = Deletion::without_deadline(DeletionReason::Requested, now(), "");
     let ending = step(&claim, &Event::DeletionRequested(deletion), now()).unwrap();
     assert_eq!(node_of(&waiting, &[ending]), "", "the node goes");
+}
+
+#[test]
+fn who_has_no_claims_counts_such_a_pod_there_too() {
+    let (_, objects) = serving();
+    let node_of = |pod: Pod, objects: &ClusterObjects| {
+        let read = ClusterObjects { pods: vec![pod].into(), ..objects.clone() };
+        with_chosen_nodes(&read).map(|objects| objects.pods[0].spec.node_name.clone())
+    };
+    assert_eq!(node_of(chosen("a", "node-old"), &objects).as_deref(), Some("node-old"));
+    assert_eq!(node_of(chosen("a", "gone"), &objects), None, "there is no such node");
+    assert_eq!(node_of(pod("a"), &objects), None);
+    let mut going = objects.clone();
+    going.nodes[0].metadata.deletion_timestamp = Some(now());
+    assert_eq!(node_of(chosen("a", "node-old"), &going).as_deref(), Some(""), "the node goes");
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub mod warm;
 
 pub use buffers::Buffers;
 pub use catalog::{ClassParts, EVERY, TypeInputs, every_type, unavailable};
+pub use inflight::{nominate_chosen, with_chosen_nodes};
 pub use name_clashes::rename_provisioners;
 pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
@@ -45,8 +46,8 @@ use whittle_api::k8s::Workloads;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, hashes, labels};
 use whittle_claims::{
-    Claim, Expectation, ExpectedPage, LeftNodes, MeasuredMemory, NOMINATION, NodeClassRecord, Phase, ShiftedZones, Sighting, StockOut,
-    Stored, Uninstall,
+    Claim, Expectation, ExpectedPage, LeftNodes, MeasuredMemory, NodeClassRecord, Phase, ShiftedZones, Sighting, StockOut, Stored,
+    Uninstall,
 };
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, Options, Packing, PreferencePolicy};
 use whittle_model::state::{ClusterState, StateNode};
@@ -204,17 +205,12 @@ impl Snapshot {
         self.nominate();
     }
 
-    /// A machine is also nominated while kube-scheduler has chosen it for a pod that it has not bound yet: it looks empty, and may do so
-    /// for minutes, until the pod's volume is made. Without it the pod would begin again, with the next machine.
+    /// By the latest planning run, and by kube-scheduler.
     fn nominate(&mut self) {
-        let chosen: BTreeSet<&str> = inflight::chosen_nodes(&self.read).into_values().collect();
-        let until = self.now.checked_add(NOMINATION).ok();
         for node in &mut self.nodes {
             node.nominated_until = self.expected.get(machine_key(node)).and_then(|expected| expected.nominated_until);
-            if node.node.as_ref().is_some_and(|node| chosen.contains(node.metadata.name.as_str())) {
-                node.nominated_until = node.nominated_until.max(until);
-            }
         }
+        nominate_chosen(&mut self.nodes, &self.read, self.now);
     }
 
     /// Pods, by uid, that wait for a machine that is launched and not yet initialized, with the name of its claim.
