@@ -22,7 +22,7 @@ pub(super) fn remarks(class: &Ec2NodeClass) -> Vec<String> {
             owner.len()
         )
     };
-    odd.map(text).collect()
+    odd.map(text).chain(node_class::remarks(class)).collect()
 }
 
 /// Why no node of a class is launched, whatever is found for it in EC2: what an API server accepts all the same.

@@ -1,8 +1,19 @@
-//! NodePools that refer to an EC2NodeClass which is not there.
+//! NodePools that refer to an EC2NodeClass which is not there, and what of those that are there has no effect.
 
+use super::remarks::Remark;
 use std::fmt;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_ec2::node_class;
+
+/// What of node classes none of their nodes does.
+pub(crate) fn without_effect(classes: &[Ec2NodeClass]) -> impl Iterator<Item = Remark> {
+    let of = |class: &Ec2NodeClass| {
+        let told = |remark: String| Remark::warning(format!("EC2NodeClass {:?}, {remark}", class.metadata.name));
+        node_class::remarks(class).into_iter().map(told).collect::<Vec<_>>()
+    };
+    classes.iter().flat_map(of)
+}
 
 /// A NodePool or Provisioner without its class.
 #[derive(Clone, Debug, PartialEq, Eq)]

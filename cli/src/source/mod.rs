@@ -230,6 +230,7 @@ impl Reading<'_> {
                 .filter(|_| !from_catalog)
                 .map(|missing| Remark::warning(format!("{missing}; here it is taken to have all defaults"))),
         );
+        remarks.extend(classes::without_effect(&found.node_classes).filter(|_| !from_catalog));
         let unknown = found.node_classes.iter().filter(|class| live.is_some() && !from_catalog && class.status.subnets.is_empty());
         remarks.extend(unknown.map(|class| {
             let name = &class.metadata.name;

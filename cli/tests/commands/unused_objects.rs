@@ -75,6 +75,33 @@ fn a_class_with_more_pods_than_a_kubelet_counts_launches_nothing() {
     assert!(err(&planned).contains("spec.kubelet.maxPods: 2147483648 is beyond 32 bits: at most 2147483647"), "{}", err(&planned));
 }
 
+/// A class of a family, with some more of its spec.
+fn class(family: &str, spec: &str) -> String {
+    format!(
+        "---\n{{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {{name: c}}, spec: {{role: r, {spec}, amiSelectorTerms: \
+         [{{alias: {family}@latest}}], subnetSelectorTerms: [{{tags: {{a: b}}}}], securityGroupSelectorTerms: [{{tags: {{a: b}}}}]}}}}\n"
+    )
+}
+
+/// Whether `check` and `plan` warn of it in a class.
+#[track_caller]
+fn check_warned(class: &str, warning: &str, warned: bool) {
+    let checked = whittle(&["check", "-f", "-"], class);
+    let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{PODS}{}{class}", pool("")));
+    assert!(checked.status.success(), "{}", err(&checked));
+    for text in [out(&checked), err(&planned)] {
+        assert_eq!(text.contains(&format!("warning: EC2NodeClass \"c\", {warning}")), warned, "{text}");
+    }
+}
+
+#[test]
+fn a_setting_of_a_class_that_its_nodes_do_not_follow_is_warned_of() {
+    for family in ["windows2022", "al2023"] {
+        let class = class(family, "instanceStorePolicy: RAID0");
+        check_warned(&class, "spec.instanceStorePolicy: RAID0 does nothing on nodes of Windows2022", family == "windows2022");
+    }
+}
+
 #[test]
 fn a_provisioner_and_a_node_pool_of_one_name_are_remarked() {
     let both =

@@ -124,6 +124,10 @@ impl AmiFamily {
     pub const fn reserves_memory_by_interfaces(self) -> bool {
         self.row().reserves_memory_by_interfaces
     }
+    /// Whether `instanceStorePolicy: RAID0` makes local disks the storage of pods; of Custom the user's own data do that.
+    pub const fn joins_local_disks(self) -> bool {
+        !self.is_windows()
+    }
     /// The device that holds pods' writable layers; `None` for Custom.
     pub const fn ephemeral_device(self) -> Option<&'static str> {
         self.row().ephemeral_device

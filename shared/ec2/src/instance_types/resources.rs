@@ -132,7 +132,9 @@ fn reserved_cpu(milli: i64) -> i64 {
 
 /// The size in bytes of the disk with pods' writable layers and logs: the first rule of aws 3.3 that gives one.
 fn ephemeral_storage(facts: &InstanceTypeFacts, class: &Ec2NodeClassSpec, family: AmiFamily) -> i64 {
+    // What local disks would hold, a node that never joins them has not, and would be launched for again and again.
     if class.instance_store_policy.as_deref() == Some("RAID0")
+        && family.joins_local_disks()
         && let Some(gigabytes) = facts.storage_gb
     {
         return i64::try_from(gigabytes).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);

@@ -263,6 +263,21 @@ fn measured_memory_replaces_the_estimate() {
     assert_eq!(fixture.get("m5.large").capacity.get("memory"), "7900Mi".parse().unwrap());
 }
 
+/// User data for Windows never join local disks: a pod would be given a machine that has no room for it, and then the next one.
+#[test]
+fn local_disks_hold_pods_only_where_user_data_join_them() {
+    for family in AmiFamily::all() {
+        let storage = |policy: Value| {
+            let fixture = Fixture::new(json!({"amiFamily": family.name(), "instanceStorePolicy": policy}));
+            fixture.get("m5d.xlarge").capacity.get("ephemeral-storage")
+        };
+        let (joined, apart) = (storage(json!("RAID0")), storage(Value::Null));
+        let disk: Quantity = "150G".parse().unwrap();
+        assert_eq!(joined, if family.is_windows() { apart } else { disk }, "{family:?}");
+        assert!(apart < disk, "{family:?}");
+    }
+}
+
 #[test]
 fn types_incompatible_with_a_class_have_no_available_offerings() {
     #[track_caller]

@@ -4,6 +4,7 @@ mod images;
 mod placement;
 mod profile;
 mod queries;
+mod remarks;
 mod reservations;
 
 pub use images::{AliasError, SsmImage, choose_images, ssm_images};
@@ -12,6 +13,7 @@ pub use profile::{InstanceProfile, ProfileError, class_of_profile, cluster_path,
 pub use queries::{
     Query, capacity_reservation_queries, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries,
 };
+pub use remarks::remarks;
 pub use reservations::{ChosenReservations, choose_reservations};
 
 use crate::facts::Catalog;
@@ -191,7 +193,7 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict
     {
         return verdict;
     }
-    refused_tag(class).unwrap_or_else(Verdict::yes)
+    refused_tag(class).unwrap_or_else(|| Verdict { message: remarks(class).join("; "), ..Verdict::yes() })
 }
 
 fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {

@@ -262,6 +262,33 @@ fn user_data_with_which_nodes_would_not_start_make_a_class_not_ready() {
     assert_eq!(of("Ubuntu2404", ""), ["ValidationSucceeded=False UnknownAMIFamily"]);
 }
 
+/// The status of the condition about validation, and its message.
+fn validation_of(spec: Value) -> (whittle_api::ConditionStatus, String) {
+    let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
+    let found = Found {
+        subnets: vec![subnet("subnet-a", 5)],
+        security_groups: vec![SecurityGroup { id: "sg-1".into(), ..SecurityGroup::default() }],
+        images: vec![image("ami-1", "x86_64", OLD, ImageVariant::Standard)],
+        instance_profile: Some("profile".into()),
+        ..Found::default()
+    };
+    let status = super::status(&class, found, standard(), OLD.parse().unwrap());
+    let condition = status.conditions.iter().find(|condition| condition.type_ == conditions::VALIDATION_SUCCEEDED).unwrap();
+    assert_eq!(condition.message.is_empty(), remarks(&class).is_empty());
+    (condition.status, condition.message.clone())
+}
+
+#[test]
+fn a_class_says_which_of_its_settings_has_no_effect_and_is_ready_all_the_same() {
+    for family in AmiFamily::all() {
+        let of = |policy: Value| validation_of(json!({"amiFamily": family.name(), "instanceStorePolicy": policy}));
+        let (status, message) = of(json!("RAID0"));
+        assert_eq!(status, ConditionStatus::True, "{family:?}: {message}");
+        assert_eq!(message.contains("spec.instanceStorePolicy: RAID0"), family.is_windows(), "{family:?}: {message}");
+        assert_eq!(of(Value::Null), (ConditionStatus::True, String::new()), "{family:?}");
+    }
+}
+
 #[test]
 fn invalid_settings_make_a_class_not_ready() {
     let of = |family: &str, kubelet: Value| unready_conditions(json!({"amiFamily": family, "kubelet": kubelet}), |_| {}).0;
