@@ -1,7 +1,8 @@
 //! Resolves node classes: looks up what they select, stores the result and writes it to their status.
 
+use crate::unanswered::{self, Failed, selects_the_same};
 use std::collections::BTreeMap;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, ResolvedPlacementGroup};
 use whittle_api::meta::Condition;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
 use whittle_claims::{DryRunFailure, FenceFacts, NodeClassRecord};
@@ -30,16 +31,18 @@ pub(crate) struct Lookup {
     pub(crate) found: Found,
     pub(crate) free_addresses: BTreeMap<String, u32>,
     pub(crate) fence: FenceFacts,
+    /// The calls that failed: nothing of their parts is above.
+    pub(crate) failed: Vec<Failed>,
 }
 
-/// Looks up everything that a class selects. If any lookup fails, the stored results are kept.
+/// Looks up everything that a class selects, each part even if another fails.
 pub(crate) async fn look_up<C: Discovery>(
     cloud: &C,
     cluster: &ClusterName,
     info: &ClusterInfo,
     class: &Ec2NodeClass,
     settings: &Settings,
-) -> Result<Lookup, CloudError> {
+) -> Lookup {
     let spec = &class.spec;
     let aliases = spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
     let alias_error = aliases.filter_map(|alias| ssm_images(alias, &info.version).err()).next();
@@ -53,15 +56,42 @@ pub(crate) async fn look_up<C: Discovery>(
     let subnets = cloud.subnets(&spec.subnet_selector_terms);
     let security_groups = cloud.security_groups(&spec.security_group_selector_terms);
     let (subnets, security_groups, images, reservations, placement_groups) =
-        futures::try_join!(subnets, security_groups, images, reservations, placement_groups)?;
-    let Profile { name: instance_profile, role, error: profile_error } = profile(cloud, cluster, class, settings).await?;
+        futures::join!(subnets, security_groups, images, reservations, placement_groups);
+    let mut failed = Vec::new();
+    let subnets = answered(subnets, conditions::SUBNETS_READY, &mut failed);
+    let security_groups = answered(security_groups, conditions::SECURITY_GROUPS_READY, &mut failed);
+    let images = answered(images, conditions::AMIS_READY, &mut failed);
+    let reservations = answered(reservations, conditions::CAPACITY_RESERVATIONS_READY, &mut failed);
+    let placement_groups = answered(placement_groups, conditions::PLACEMENT_GROUP_READY, &mut failed);
+    let profile = profile(cloud, cluster, class, settings).await;
+    let Profile { name: instance_profile, role, error: profile_error } = answered(profile, conditions::INSTANCE_PROFILE_READY, &mut failed);
+    // A class that names a role has that one, whatever IAM says of it.
+    let role = role.or_else(|| spec.role.clone().filter(|_| spec.instance_profile.is_none()));
     let free_addresses = subnets.iter().map(|subnet| (subnet.id.clone(), subnet.free_addresses)).collect();
     let mut vpcs: Vec<String> =
         subnets.iter().map(|subnet| &subnet.vpc).chain(security_groups.iter().map(|group| &group.vpc)).cloned().collect();
     vpcs.sort_unstable();
     vpcs.dedup();
-    let found = Found { subnets, security_groups, images, reservations, placement_groups, alias_error, instance_profile, profile_error };
-    Ok(Lookup { found, free_addresses, fence: FenceFacts { role, vpcs } })
+    let found = Found {
+        subnets,
+        security_groups,
+        images,
+        reservations,
+        placement_groups,
+        alias_error,
+        instance_profile,
+        profile_error,
+        unanswered: BTreeMap::new(),
+    };
+    Lookup { found, free_addresses, fence: FenceFacts { role, vpcs }, failed }
+}
+
+/// What a call answered about a part of a class; nothing if it failed, which is added to the failed ones.
+fn answered<T: Default>(answer: Result<T, CloudError>, part: &'static str, failed: &mut Vec<Failed>) -> T {
+    answer.unwrap_or_else(|error| {
+        failed.push((part, error));
+        T::default()
+    })
 }
 
 /// Looks up the placement group of a class. A refusal concerns this class alone, and its status shows it.
@@ -73,31 +103,6 @@ async fn placement_groups<C: Discovery>(cloud: &C, class: &Ec2NodeClass) -> Resu
             Ok(PlacementGroups::Refused(error.to_string()))
         }
         Err(error) => Err(error),
-    }
-}
-
-/// The Event for a class whose lookup AWS refuses, for want of a permission or for what it asks; `None` after another error, which may
-/// pass. The stored results stay valid: dropping an image or a subnet would replace all of its nodes.
-pub(crate) fn refused_event(class: &Ec2NodeClass, error: &CloudError) -> Option<ClusterEvent> {
-    let remedy = match error.kind {
-        CloudErrorKind::Unauthorized => {
-            "allow this call for the role of refresh; list your own SSM parameters in the stack's parameter ImageParameters".to_owned()
-        }
-        CloudErrorKind::Invalid => format!("correct {} of the class, which gave AWS what it refuses", field_of(error.call)),
-        _ => return None,
-    };
-    let message = format!("{error}. Until this is fixed, the class keeps its last resolved state: {remedy}");
-    Some(ClusterEvent::warning(Involved::object(class), "LookupRefused", message))
-}
-
-/// The field of a class from which a call has its parameters.
-fn field_of(call: &str) -> &'static str {
-    match call {
-        "DescribeImages" | "GetParameter" => "spec.amiSelectorTerms",
-        "DescribeSubnets" => "spec.subnetSelectorTerms",
-        "DescribeSecurityGroups" => "spec.securityGroupSelectorTerms",
-        "DescribeCapacityReservations" => "spec.capacityReservationSelectorTerms",
-        _ => "the spec",
     }
 }
 
@@ -158,7 +163,7 @@ fn is_role_missing(error: &CloudError) -> bool {
     error.kind == CloudErrorKind::NotFound && error.call == "AddRoleToInstanceProfile" && names_role
 }
 
-/// The class with its new status and hash, and the record for launches. `now` is when the lookup began.
+/// The class with its new status and hash, and the record for launches. `known` is its former record, and `now` when the lookup began.
 pub(crate) fn resolve(
     class: &Ec2NodeClass,
     settings: &Settings,
@@ -168,14 +173,15 @@ pub(crate) fn resolve(
     known: Option<&NodeClassRecord>,
     now: Timestamp,
 ) -> (Ec2NodeClass, NodeClassRecord) {
-    let Lookup { found, free_addresses, fence } = lookup;
-    let placement_group = match (choose_placement_group(class.spec.placement_group_selector.as_ref(), &found.placement_groups), known) {
-        (Ok(group), _) => group,
-        // Nothing is launched meanwhile, and no machine of the group has drifted.
-        (Err(PlacementGroupError::Refused(_)), Some(known)) if selects_the_same_group(&known.class, class) => known.placement_group.clone(),
-        (Err(_), _) => None,
-    };
-    let has_no_profile = found.profile_error.is_some();
+    let (class, Lookup { found, free_addresses, fence, .. }) = unanswered::keep(class, lookup, known);
+    let class = &class;
+    let is_unanswered = |part: &str| found.unanswered.contains_key(part);
+    let uncounted = known.filter(|_| is_unanswered(conditions::CAPACITY_RESERVATIONS_READY));
+    // Launches since then are subtracted from what was free: numbers that stay keep their time.
+    let counted_at = uncounted.or(known.filter(|_| is_unanswered(conditions::SUBNETS_READY))).map_or(now, |known| known.resolved_at);
+    let is_role_unknown = fence.role.is_none() && is_unanswered(conditions::INSTANCE_PROFILE_READY);
+    let has_no_profile = found.profile_error.is_some() || is_role_unknown;
+    let placement_group = placement_group(class, &found, known);
     let chosen = choose_reservations(found.reservations.as_deref().unwrap_or_default(), now);
     for sentence in &chosen.unknown {
         tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
@@ -194,10 +200,10 @@ pub(crate) fn resolve(
         hash,
         problems: Vec::new(),
         free_addresses,
-        free_reserved: chosen.free,
+        free_reserved: uncounted.map_or(chosen.free, |known| known.free_reserved.clone()),
         placement_group,
         fence: Some(fence),
-        resolved_at: now,
+        resolved_at: counted_at,
         class: class.clone(),
     };
     for refusal in settings.class_refusals(&info.name, &info.vpc, &record) {
@@ -219,8 +225,19 @@ pub(crate) fn resolve(
     (updated, record)
 }
 
-fn selects_the_same_group(known: &Ec2NodeClass, class: &Ec2NodeClass) -> bool {
-    known.spec.placement_group_selector == class.spec.placement_group_selector
+/// The placement group that the machines of a class start in. While it cannot be looked up, no machine of the known one has drifted; if
+/// the lookup is refused, nothing is launched meanwhile.
+fn placement_group(class: &Ec2NodeClass, found: &Found, known: Option<&NodeClassRecord>) -> Option<ResolvedPlacementGroup> {
+    let part = conditions::PLACEMENT_GROUP_READY;
+    let same = || known.filter(|known| selects_the_same(part, &known.class, class)).and_then(|known| known.placement_group.clone());
+    if found.unanswered.contains_key(part) {
+        return same();
+    }
+    match choose_placement_group(class.spec.placement_group_selector.as_ref(), &found.placement_groups) {
+        Ok(group) => group,
+        Err(PlacementGroupError::Refused(_)) => same(),
+        Err(_) => None,
+    }
 }
 
 /// An Event for each condition that has become False, or False for another reason.

@@ -9,6 +9,7 @@ mod missing_classes;
 mod profiles;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 
 use deletion::ClassDeletions;
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use whittle_claims::{Doorbell, LeftNodes, NodeClassRecord, PoolHealth, Record, S
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    CatalogWriter, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError,
-    Listing, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, publish_event,
-    publish_events, rights, unless_conflict, update_record,
+    CatalogWriter, ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Discovery,
+    HandleError, Listing, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update,
+    publish_event, publish_events, rights, unless_conflict, update_record,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -93,17 +94,11 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         let class = classes::with_defaults(class, settings);
         // Before the lookup in EC2: an instance that is started meanwhile is then in EC2's count or in ours.
         let started_at = ports.clock().now();
-        match classes::look_up(ports.cloud(), cluster, &info, &class, settings).await {
-            Ok(lookup) => run.resolve(&info, &class, (lookup, started_at), &objects, &mut done).await?,
-            // The stored results are kept; the next run retries.
-            Err(error) => {
-                done.report.count("classes_failed");
-                if let Some(event) = classes::refused_event(&class, &error).filter(|_| !settings.shadow) {
-                    publish_event(ports.cluster(), cluster, &event).await;
-                }
-                failure.get_or_insert(HandleError::Cloud(error));
-            }
+        let lookup = classes::look_up(ports.cloud(), cluster, &info, &class, settings).await;
+        if let Some(error) = run.report_failed(&class, &lookup.failed, &mut done).await {
+            failure.get_or_insert(HandleError::Cloud(error));
         }
+        run.resolve(&info, &class, (lookup, started_at), &objects, &mut done).await?;
     }
     let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was launched with one of them is seen.
@@ -167,7 +162,10 @@ impl<P: Rights> Run<'_, P> {
         done: &mut Done,
     ) -> Result<(), HandleError> {
         let known = self.ports.store().read::<NodeClassRecord>(self.cluster, &NodeClassRecord::name_of(class)).await?;
-        let stored = known.as_ref().map(|known| &known.value);
+        let stored = known.as_ref().map(|known| &known.value).filter(|known| known.is_of(class));
+        if stored.is_some_and(|stored| unanswered::keeps_record(class, stored, &lookup.failed)) {
+            return Ok(());
+        }
         let region = self.region_of(class).await?;
         let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, started_at);
         let (updated, record) = self.after_dry_run(class, resolved, objects, done).await?;
@@ -175,7 +173,7 @@ impl<P: Rights> Run<'_, P> {
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
         match known.filter(only_time_differs) {
             // Only machines that started after EC2's count are subtracted from it, so its time must be current.
-            Some(known) if !record.free_reserved.is_empty() => {
+            Some(known) if !record.free_reserved.is_empty() && record != known.value => {
                 unless_conflict(self.ports.store().write(self.cluster, &record, known.revision).await)?;
             }
             Some(_) => {}
@@ -193,6 +191,18 @@ impl<P: Rights> Run<'_, P> {
         }
         done.report.count(if record.is_ready() { "classes_ready" } else { "classes_not_ready" });
         Ok(())
+    }
+
+    /// Says which calls about a class failed, and returns the first error. The next run asks again.
+    async fn report_failed(&self, class: &Ec2NodeClass, failed: &[unanswered::Failed], done: &mut Done) -> Option<CloudError> {
+        let (_, first) = failed.first()?;
+        done.report.count("classes_failed");
+        let refused = failed.iter().filter(|_| !self.settings.shadow);
+        let events: Vec<_> = refused.filter_map(|(_, error)| unanswered::refused_event(class, error)).collect();
+        for event in &events {
+            publish_event(self.ports.cluster(), self.cluster, event).await;
+        }
+        Some(first.clone())
     }
 
     /// The region's types, if a class computes something from them.

@@ -254,15 +254,18 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     out
 }
 
-/// A class that `refresh` has not resolved: its doorbell was lost or its run failed, and no machine is launched with it until
-/// then.
+/// A class that `refresh` has not resolved: its doorbell was lost, or its run or one of its calls failed, and no machine is launched with
+/// it until then.
 fn needs_refresh(class: &Ec2NodeClass, records: &[NodeClassRecord]) -> bool {
     let name = NodeClassRecord::name_of(class);
     // The record of an earlier class of the same name is marked as deleted, and one whose spec has changed since is outdated.
     let generation = class.metadata.generation;
     let is_current = |record: &NodeClassRecord| generation.is_none() || record.class.metadata.generation >= generation;
+    let unanswered = [conditions::LOOKUP_FAILED, conditions::LOOKUP_REFUSED];
+    let is_whole =
+        |record: &NodeClassRecord| !record.class.status.conditions.iter().any(|condition| unanswered.contains(&condition.reason.as_str()));
     let looked_at = |record: &NodeClassRecord| {
-        NodeClassRecord::name_of(&record.class) == name && !record.class.metadata.is_deleting() && is_current(record)
+        NodeClassRecord::name_of(&record.class) == name && !record.class.metadata.is_deleting() && is_current(record) && is_whole(record)
     };
     !class.metadata.is_deleting() && !records.iter().any(looked_at)
 }

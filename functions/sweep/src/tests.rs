@@ -486,6 +486,14 @@ fn an_unresolved_class_is_refreshed_before_the_next_tick() {
     assert!(refreshes(|s| s.classes.clear()));
     assert!(refreshes(|s| s.classes[0].class.metadata.deletion_timestamp = Some(at(80))), "a predecessor of the same name was deleted");
     assert!(refreshes(|s| s.objects.node_classes[0].metadata.name = "other".into()));
+    let with_unknown = |reason: &'static str| {
+        let mut scene = due(|_| {});
+        let (list, part) = (&mut scene.classes[0].class.status.conditions, whittle_api::conditions::AMIS_READY);
+        whittle_api::conditions::set(list, part, ConditionStatus::Unknown, reason, "", at(80));
+        scene.compare(&[], 100).refresh
+    };
+    assert!(with_unknown("LookupFailed") && with_unknown("LookupRefused"), "a part of it was not looked up");
+    assert!(!with_unknown("Another"), "nobody knows whether a refresh would help");
     let edited = |seen: Option<i64>, now: Option<i64>| {
         let mut scene = due(|_| {});
         scene.classes[0].class.metadata.generation = seen;

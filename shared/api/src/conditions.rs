@@ -29,6 +29,9 @@ pub const PLACEMENT_GROUP_READY: &str = "PlacementGroupReady";
 pub const SECURITY_GROUPS_READY: &str = "SecurityGroupsReady";
 pub const INSTANCE_PROFILE_READY: &str = "InstanceProfileReady";
 pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
+/// Reasons of a part of an EC2NodeClass that was never looked up: the call failed for now, or AWS refuses it.
+pub const LOOKUP_FAILED: &str = "LookupFailed";
+pub const LOOKUP_REFUSED: &str = "LookupRefused";
 
 /// The condition of a type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {

@@ -10,7 +10,7 @@ use whittle_ports::{Adapters, RecordReader, Settings};
 use whittle_sim::World;
 use whittle_testkit::TestWorld;
 
-fn group(id: &str, state: &str) -> PlacementGroup {
+pub(super) fn group(id: &str, state: &str) -> PlacementGroup {
     PlacementGroup { id: id.into(), name: "web".into(), strategy: "partition".into(), partition_count: 3, state: state.into() }
 }
 
@@ -23,7 +23,7 @@ fn selecting(groups: Vec<PlacementGroup>) -> (TestWorld, Settings) {
     })
 }
 
-fn select(world: &mut World, name: Option<&str>) {
+pub(super) fn select(world: &mut World, name: Option<&str>) {
     world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
         class.spec.placement_group_selector = name.map(|name| PlacementGroupSelector { name: Some(name.into()), id: None });
     });

@@ -23,13 +23,15 @@ use crate::kubelet::expression::Expression;
 use crate::kubelet::{Expressions, Kubelet};
 use crate::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
 use crate::user_data::{self, ClusterAccess};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
 use whittle_api::runtime::kubelet_violations;
 use whittle_units::Timestamp;
 
-/// The results for a class. A failed lookup is not an empty one: then the caller keeps the old status.
+/// The results for a class. A failed lookup is not an empty one: see `unanswered`.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub subnets: Vec<Subnet>,
@@ -44,6 +46,27 @@ pub struct Found {
     pub instance_profile: Option<String>,
     /// Why there is no profile, if so.
     pub profile_error: Option<ProfileError>,
+    /// The parts that could not be looked up, by the types of their conditions: the fields above have nothing of them.
+    pub unanswered: BTreeMap<&'static str, Unanswered>,
+}
+
+/// A part of a class that could not be looked up. What the status of the class says of it stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// Reason and message of the condition of a part that was never resolved: it is Unknown.
+    pub reason: &'static str,
+    pub message: String,
+    /// The condition of the part when it was resolved, which stays.
+    pub former: Option<Condition>,
+}
+
+impl Unanswered {
+    fn verdict(&self) -> Verdict {
+        match &self.former {
+            Some(known) => Verdict { status: known.status, reason: known.reason.clone().into(), message: known.message.clone() },
+            None => Verdict::unknown(self.reason, self.message.clone()),
+        }
+    }
 }
 
 /// Subnets by free addresses, most first, then by id.
@@ -69,43 +92,47 @@ pub struct Checks<'a> {
     pub catalog: Option<&'a Catalog>,
 }
 
-/// The status of a class after a successful lookup of all its resources.
+/// The status of a class after a lookup of its resources. Of what was not answered, the status that the class has says what stays.
 pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Timestamp) -> Ec2NodeClassStatus {
+    let Found { subnets, security_groups, images, reservations, placement_groups, .. } = found;
+    let (unanswered, family) = (found.unanswered, class.spec.family());
+    let is_answered = |part: &str| !unanswered.contains_key(part);
     let mut status = class.status.clone();
-    let family = class.spec.family();
-    status.subnets = choose_subnets(found.subnets);
-    status.security_groups = choose_security_groups(found.security_groups);
-    status.amis = choose_images(&found.images, family);
-    status.instance_profile = found.instance_profile.clone().filter(|name| !name.is_empty());
-    if let Some(reservations) = found.reservations.as_deref() {
+    if is_answered(conditions::SUBNETS_READY) {
+        status.subnets = choose_subnets(subnets);
+    }
+    if is_answered(conditions::SECURITY_GROUPS_READY) {
+        status.security_groups = choose_security_groups(security_groups);
+    }
+    if is_answered(conditions::AMIS_READY) {
+        status.amis = choose_images(&images, family);
+    }
+    if is_answered(conditions::INSTANCE_PROFILE_READY) {
+        status.instance_profile = found.instance_profile.filter(|name| !name.is_empty());
+    }
+    if let Some(reservations) = reservations.as_deref() {
         status.capacity_reservations = choose_reservations(reservations, now).kept;
     }
-    let amis = match found.alias_error {
-        Some(error) => Verdict::no("UnsupportedAlias", error.to_string()),
-        None => Verdict::of(!status.amis.is_empty(), "AMINotFound", "no image matches spec.amiSelectorTerms"),
-    };
+    let has_reservations = reservations.is_some() || !is_answered(conditions::CAPACITY_RESERVATIONS_READY);
+    let of = |part: &str, answered: Verdict| unanswered.get(part).map_or(answered, Unanswered::verdict);
+    let amis = of(conditions::AMIS_READY, images_verdict(&status, found.alias_error.as_ref()));
     let subnets = Verdict::of(!status.subnets.is_empty(), "SubnetsNotFound", "no subnet matches spec.subnetSelectorTerms");
-    let groups = Verdict::of(
-        !status.security_groups.is_empty(),
-        "SecurityGroupsNotFound",
-        "no security group matches spec.securityGroupSelectorTerms",
-    );
-    let profile = match (&status.instance_profile, found.profile_error) {
-        (Some(_), _) => Verdict::yes(),
-        (None, Some(error)) => Verdict::no(error.reason(), error.to_string()),
-        (None, None) => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
-    };
+    let subnets = of(conditions::SUBNETS_READY, subnets);
+    let groups = "no security group matches spec.securityGroupSelectorTerms";
+    let groups = Verdict::of(!status.security_groups.is_empty(), "SecurityGroupsNotFound", groups);
+    let groups = of(conditions::SECURITY_GROUPS_READY, groups);
+    let profile = of(conditions::INSTANCE_PROFILE_READY, profile_verdict(&status, found.profile_error.as_ref()));
     let validation = validation(class, checks, &[&amis, &subnets, &groups, &profile]);
     // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
-    let reservations = found.reservations.is_some().then(|| (conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
+    let reservations = || (conditions::CAPACITY_RESERVATIONS_READY, of(conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
-    parts.extend(reservations);
+    parts.extend(has_reservations.then(reservations));
     // Without its group a class launches nothing: the machines would silently start outside of it.
-    let placement = match choose_placement_group(class.spec.placement_group_selector.as_ref(), &found.placement_groups) {
+    let placement = match choose_placement_group(class.spec.placement_group_selector.as_ref(), &placement_groups) {
         Ok(_) => Verdict::yes(),
         Err(error) => Verdict::no(error.reason(), error.to_string()),
     };
-    parts.push((conditions::PLACEMENT_GROUP_READY, placement));
+    parts.push((conditions::PLACEMENT_GROUP_READY, of(conditions::PLACEMENT_GROUP_READY, placement)));
     parts.extend([
         (conditions::SUBNETS_READY, subnets),
         (conditions::SECURITY_GROUPS_READY, groups),
@@ -119,9 +146,24 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
     status
 }
 
+fn images_verdict(status: &Ec2NodeClassStatus, alias_error: Option<&AliasError>) -> Verdict {
+    match alias_error {
+        Some(error) => Verdict::no("UnsupportedAlias", error.to_string()),
+        None => Verdict::of(!status.amis.is_empty(), "AMINotFound", "no image matches spec.amiSelectorTerms"),
+    }
+}
+
+fn profile_verdict(status: &Ec2NodeClassStatus, error: Option<&ProfileError>) -> Verdict {
+    match (&status.instance_profile, error) {
+        (Some(_), _) => Verdict::yes(),
+        (None, Some(error)) => Verdict::no(error.reason(), error.to_string()),
+        (None, None) => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
+    }
+}
+
 fn set(all: &mut Vec<Condition>, name: &str, verdict: &Verdict, generation: Option<i64>, now: Timestamp) {
     // The API server refuses a condition without a reason; the type's own name is the default.
-    let reason = if verdict.reason.is_empty() { name } else { verdict.reason };
+    let reason: &str = if verdict.reason.is_empty() { name } else { &verdict.reason };
     conditions::set(all, name, verdict.status, reason, &verdict.message, now);
     if let Some(condition) = all.iter_mut().find(|condition| condition.type_ == name) {
         condition.observed_generation = generation;
@@ -131,19 +173,19 @@ fn set(all: &mut Vec<Condition>, name: &str, verdict: &Verdict, generation: Opti
 /// The value of one condition.
 struct Verdict {
     status: ConditionStatus,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
 impl Verdict {
     fn yes() -> Self {
-        Self { status: ConditionStatus::True, reason: "", message: String::new() }
+        Self { status: ConditionStatus::True, reason: "".into(), message: String::new() }
     }
     fn no(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status: ConditionStatus::False, reason, message: message.into() }
+        Self { status: ConditionStatus::False, reason: reason.into(), message: message.into() }
     }
     fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status: ConditionStatus::Unknown, reason, message: message.into() }
+        Self { status: ConditionStatus::Unknown, reason: reason.into(), message: message.into() }
     }
     fn of(holds: bool, reason: &'static str, message: &str) -> Self {
         if holds { Self::yes() } else { Self::no(reason, message) }
@@ -308,7 +350,7 @@ fn ready(parts: &[(&str, Verdict)]) -> Verdict {
     }
     match with(ConditionStatus::Unknown) {
         Some((name, verdict)) => Verdict::unknown("ReconcilingDependents", format!("{name}: {}", verdict.message)),
-        None => Verdict { reason: "Ready", ..Verdict::yes() },
+        None => Verdict { reason: "Ready".into(), ..Verdict::yes() },
     }
 }
 

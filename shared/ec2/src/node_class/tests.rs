@@ -172,6 +172,7 @@ fn ready_status(spec: Value, checks: Checks<'_>, change: impl FnOnce(&mut Found)
         instance_profile: Some("profile".into()),
         profile_error: None,
         placement_groups: PlacementGroups::NotSelected,
+        unanswered: BTreeMap::new(),
     };
     change(&mut found);
     let status = status(&class, found, checks, OLD.parse().unwrap());
