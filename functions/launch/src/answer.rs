@@ -410,6 +410,7 @@ const fn needs_user_action(reason: CreateReason) -> bool {
             | CreateReason::Unauthorized
             | CreateReason::AmiAuthorizationFailure
             | CreateReason::SecurityGroupSubnetVpcMismatch
+            | CreateReason::PublicAddressRefused
             | CreateReason::UserDataSizeLimitExceeded
             | CreateReason::InvalidAmiId
             | CreateReason::AmiNotFound

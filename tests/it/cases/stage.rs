@@ -15,10 +15,10 @@ use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, World
 use whittle_tests::fake_aws::FakeAws;
 use whittle_units::{ClaimName, ClusterName, ProviderId, SignedDuration, Timestamp};
 
-/// Reasons for which Karpenter's own validation refuses a class: its answer to such a case left that validation out.
-const REFUSALS: &[&str] = &["UnsupportedKubeletConfiguration", "KubeletExpressionsDisabled", "TagValidationFailed"];
+/// Reasons for which Karpenter's own validation refuses a class, whose answer to such a case left that validation out, or EC2 each launch.
+const REFUSALS: &[&str] = &["UnsupportedKubeletConfiguration", "KubeletExpressionsDisabled", "TagValidationFailed", "PublicAddressRefused"];
 
-/// Why nothing is ever launched with a class, if Karpenter would not launch with it either.
+/// Why nothing is ever launched with a class, if nothing would be by Karpenter either.
 pub(crate) fn refusal(record: &NodeClassRecord) -> Option<String> {
     let validation = conditions::find(&record.class.status.conditions, conditions::VALIDATION_SUCCEEDED)?;
     REFUSALS.contains(&validation.reason.as_str()).then(|| format!("the class is refused: {}", validation.message))

@@ -148,6 +148,12 @@ fn a_launch_that_needs_user_action_is_reported() {
     for (code, message, reason, words) in [
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "no role", "SpotSLRCreationFailed", "create-service-linked-role"),
         ("UnauthorizedOperation", "with an explicit deny in a service control policy", "Unauthorized", "service control policy"),
+        (
+            "InvalidParameterCombination",
+            "The associatePublicIPAddress parameter cannot be specified when launching with multiple network interfaces.",
+            "LaunchFailed",
+            "spec.associatePublicIPAddress of the node class",
+        ),
         ("UnauthorizedOperation", "with an explicit deny in an identity-based policy", "Unauthorized", "a statement of a policy denies"),
     ] {
         let simulation = with_class();

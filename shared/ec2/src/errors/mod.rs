@@ -190,6 +190,8 @@ pub enum CreateReason {
     AmiAuthorizationFailure,
     Unauthorized,
     SecurityGroupSubnetVpcMismatch,
+    /// An instance with several network interfaces was to have a public address; called as by Karpenter, which does not tell it apart.
+    PublicAddressRefused,
     InstanceProfileNameInvalid,
     LaunchTemplateNotFound,
     UserDataSizeLimitExceeded,
@@ -215,6 +217,7 @@ const REFUSALS: &[&str] = &["UnauthorizedOperation", "AccessDenied", "AuthFailur
 /// In the order in which they are tested, after the denials.
 const REASONS: &[(&[&str], CreateReason)] = &[
     (&["InvalidParameter", "belong to different networks"], CreateReason::SecurityGroupSubnetVpcMismatch),
+    (&["InvalidParameterCombination", "associatePublicIPAddress", "multiple network interfaces"], CreateReason::PublicAddressRefused),
     (&["iamInstanceProfile.name is invalid"], CreateReason::InstanceProfileNameInvalid),
     (&["InvalidLaunchTemplateId.NotFound"], CreateReason::LaunchTemplateNotFound),
     (&["User data is limited to"], CreateReason::UserDataSizeLimitExceeded),
@@ -271,7 +274,7 @@ impl CreateReason {
             Self::SpotQuotaExceeded => "SpotQuotaExceeded",
             Self::VcpuLimitExceeded => "VCPULimitExceeded",
             Self::InsufficientFreeAddressesInSubnet => SUBNET_FULL,
-            Self::LaunchFailed => "LaunchFailed",
+            Self::PublicAddressRefused | Self::LaunchFailed => "LaunchFailed",
             Self::SubnetResolutionFailed => "SubnetResolutionFailed",
             Self::InstanceTypeResolutionFailed => "InstanceTypeResolutionFailed",
             Self::NodeClassReadinessUnknown => "NodeClassReadinessUnknown",
@@ -288,6 +291,10 @@ impl CreateReason {
             Self::AmiAuthorizationFailure => "the account may not use the AMI: share it, or select another",
             Self::Unauthorized => "no identity policy allows the call",
             Self::SecurityGroupSubnetVpcMismatch => "security groups and subnets of the node class lie in different VPCs",
+            Self::PublicAddressRefused => {
+                "spec.associatePublicIPAddress of the node class is true, which EC2 refuses for an instance with several network interfaces, \
+                 as one for EFA has: leave it out, or have these pods use another node class"
+            }
             Self::InstanceProfileNameInvalid => "the instance profile does not exist or is not yet usable",
             Self::LaunchTemplateNotFound => "the launch template is gone",
             Self::UserDataSizeLimitExceeded => "the user data exceed 16 KiB: shorten spec.userData",

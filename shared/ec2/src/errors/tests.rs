@@ -38,6 +38,15 @@ fn every_error_is_classified_as_karpenter_does() {
 }
 
 #[test]
+fn a_public_address_for_several_interfaces_is_refused_with_the_field_and_a_remedy() {
+    let text = "The associatePublicIPAddress parameter cannot be specified when launching with multiple network interfaces.";
+    let reason = ApiError::client("InvalidParameterCombination", text).create_reason();
+    assert_eq!((reason, reason.as_str()), (CreateReason::PublicAddressRefused, "LaunchFailed"));
+    assert!(reason.advice().contains("spec.associatePublicIPAddress") && reason.advice().contains("leave it out"));
+    assert_eq!(ApiError::client("InvalidParameterCombination", "another").create_reason(), CreateReason::LaunchFailed);
+}
+
+#[test]
 fn throttling_is_never_a_stock_out() {
     for code in THROTTLES {
         let error = ApiError::client(*code, "slow down");

@@ -200,7 +200,7 @@ pub fn refusal(class: &Ec2NodeClass, settings: &Settings) -> Option<String> {
         Ok(kubelet) => refused_user_data(class, &kubelet, &cluster),
         Err(verdict) => Some(verdict),
     };
-    let verdict = unknown_family(class).or_else(of_node).or_else(|| refused_tag(class));
+    let verdict = unknown_family(class).or_else(of_node).or_else(|| refused_by_ec2(class));
     verdict.map(|verdict| verdict.message)
 }
 
@@ -235,7 +235,7 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict
     {
         return verdict;
     }
-    refused_tag(class).unwrap_or_else(|| Verdict { message: remarks(class).join("; "), ..Verdict::yes() })
+    refused_by_ec2(class).unwrap_or_else(|| Verdict { message: remarks(class).join("; "), ..Verdict::yes() })
 }
 
 fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {
@@ -266,6 +266,24 @@ fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict
     let unsupported = unsupported(&kubelet, class.spec.family());
     drop(expressions);
     unsupported.map_or(Ok(kubelet), Err)
+}
+
+/// What EC2 refuses at each launch, though an API server takes it.
+fn refused_by_ec2(class: &Ec2NodeClass) -> Option<Verdict> {
+    refused_tag(class).or_else(|| refused_public_address(class))
+}
+
+/// How many interfaces a machine for EFA has is known of each launch alone, which fails with `CreateReason::PublicAddressRefused`.
+fn refused_public_address(class: &Ec2NodeClass) -> Option<Verdict> {
+    let interfaces = class.spec.network_interfaces.as_ref().map_or(0, Vec::len);
+    if interfaces < 2 || class.spec.associate_public_ip_address != Some(true) {
+        return None;
+    }
+    let message = format!(
+        "spec.associatePublicIPAddress is true and spec.networkInterfaces has {interfaces} interfaces, and EC2 gives a public address only \
+         to an instance with a single one: leave spec.associatePublicIPAddress out, or all interfaces but one"
+    );
+    Some(Verdict::no("PublicAddressRefused", message))
 }
 
 /// The tags that a class may have: EC2 takes fifty of a machine, and Whittle launches one with six of its own.

@@ -347,6 +347,26 @@ fn tags_that_ec2_would_not_take_make_a_class_not_ready() {
 }
 
 #[test]
+fn a_public_address_for_several_interfaces_makes_a_class_not_ready() {
+    let primary = json!({"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"});
+    let second = json!({"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only"});
+    let of = |public: Value, interfaces: &[&Value]| {
+        let spec = json!({"amiFamily": "AL2", "associatePublicIPAddress": public, "networkInterfaces": interfaces});
+        let class = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
+        let (refusal, unready) = (super::refusal(&class, &Settings::standard()), unready_conditions(spec, |_| {}).0);
+        assert_eq!(refusal.is_none(), unready.is_empty());
+        assert!(refusal.is_none_or(|why| why.contains("spec.associatePublicIPAddress") && why.contains("spec.networkInterfaces")));
+        unready
+    };
+    assert_eq!(of(json!(true), &[&primary, &second]), ["ValidationSucceeded=False PublicAddressRefused"]);
+    assert_eq!(of(json!(true), &[&primary]), [""; 0]);
+    assert_eq!(of(json!(true), &[]), [""; 0], "how many there are depends on what a launch asks for");
+    for public in [json!(false), Value::Null] {
+        assert_eq!(of(public, &[&primary, &second]), [""; 0]);
+    }
+}
+
+#[test]
 fn user_data_that_no_cluster_could_launch_with_are_a_refusal_and_others_are_none() {
     let of = |family: &str, user_data: &str| {
         let spec = json!({"amiFamily": family, "userData": user_data});

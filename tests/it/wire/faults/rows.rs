@@ -237,6 +237,13 @@ const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
         Again("SecurityGroupSubnetVPCMismatch"),
         REFUSED,
     ),
+    (
+        400,
+        "InvalidParameterCombination",
+        "The associatePublicIPAddress parameter cannot be specified when launching with multiple network interfaces.",
+        Again("LaunchFailed"),
+        REFUSED,
+    ),
     (400, "InvalidParameterCombination", "The type is not eligible for Free Tier.", Again("FreeTierIneligible"), REFUSED),
     (400, "InvalidUserData.Malformed", "User data is limited to 16384 bytes", Again("UserDataSizeLimitExceeded"), REFUSED),
     (400, "InvalidAMIID.NotFound", "The image id '[ami-1]' does not exist", Again("AMINotFound"), REFUSED),
