@@ -100,6 +100,10 @@ fn a_setting_of_a_class_that_its_nodes_do_not_follow_is_warned_of() {
         let class = class(family, "instanceStorePolicy: RAID0");
         check_warned(&class, "spec.instanceStorePolicy: RAID0 does nothing on nodes of Windows2022", family == "windows2022");
     }
+    for (setting, warned) in [("max-pod", true), ("log-level", false)] {
+        let class = class("bottlerocket", &format!("userData: \"[settings.kubernetes]\\n{setting} = 4\\n\""));
+        check_warned(&class, "spec.userData: settings.kubernetes.max-pod is left out of what nodes are given", warned);
+    }
 }
 
 #[test]

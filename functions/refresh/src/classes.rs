@@ -9,7 +9,8 @@ use whittle_claims::{DryRunFailure, FenceFacts, NodeClassRecord};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::node_class::{
-    Checks, Found, PlacementGroupError, PlacementGroups, ProfileError, choose_placement_group, choose_reservations, ssm_images, status,
+    Checks, Found, PlacementGroupError, PlacementGroups, ProfileError, choose_placement_group, choose_reservations, remarks, ssm_images,
+    status,
 };
 use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, ClusterEvent, Discovery, Involved, Settings};
 use whittle_units::{ClusterName, Timestamp};
@@ -161,6 +162,13 @@ fn is_role_missing(error: &CloudError) -> bool {
     let text = error.message.to_ascii_lowercase();
     let names_role = text.contains("role") && !text.starts_with("instance profile");
     error.kind == CloudErrorKind::NotFound && error.call == "AddRoleToInstanceProfile" && names_role
+}
+
+/// What of a class has no effect on its nodes, unless its former record says the same: it is logged once.
+pub(crate) fn new_remarks(class: &Ec2NodeClass, known: Option<&NodeClassRecord>) -> Vec<String> {
+    let told = known.map(|known| remarks(&known.class)).unwrap_or_default();
+    let now = remarks(class);
+    if now == told { Vec::new() } else { now }
 }
 
 /// The class with its new status and hash, and the record for launches. `known` is its former record, and `now` when the lookup began.

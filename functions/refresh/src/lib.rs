@@ -166,6 +166,9 @@ impl<P: Rights> Run<'_, P> {
         if stored.is_some_and(|stored| unanswered::keeps_record(class, stored, &lookup.failed)) {
             return Ok(());
         }
+        for remark in classes::new_remarks(class, stored) {
+            tracing::warn!(cluster = %self.cluster, class = %class.metadata.name, "{remark}");
+        }
         let region = self.region_of(class).await?;
         let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, started_at);
         let (updated, record) = self.after_dry_run(class, resolved, objects, done).await?;

@@ -5,6 +5,7 @@ mod catalog;
 mod dry_runs;
 mod placement;
 mod profiles;
+mod remarks;
 mod unanswered;
 
 use futures::executor::block_on;

@@ -1,10 +1,14 @@
 //! What a class says and none of its nodes does (aws 18.4).
 
+use crate::user_data;
 use whittle_api::karpenter::Ec2NodeClass;
+
+/// So many unknown settings are named: a condition has room for them.
+const NAMED_MAX: usize = 10;
 
 /// What of a class has no effect on its nodes, each with its field and a remedy. Its nodes are launched all the same.
 pub fn remarks(class: &Ec2NodeClass) -> Vec<String> {
-    local_disks(class).into_iter().collect()
+    local_disks(class).into_iter().chain(unknown_settings(class)).collect()
 }
 
 fn local_disks(class: &Ec2NodeClass) -> Option<String> {
@@ -15,4 +19,22 @@ fn local_disks(class: &Ec2NodeClass) -> Option<String> {
          that volume's size in spec.blockDeviceMappings",
         family.name()
     ))
+}
+
+fn unknown_settings(class: &Ec2NodeClass) -> Option<String> {
+    let mut dropped = user_data::dropped(class);
+    let more = match dropped.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    dropped.truncate(NAMED_MAX);
+    let named = format!("{}{more}", dropped.join(", "));
+    let text = || {
+        format!(
+            "spec.userData: {named} {} left out of what nodes are given, as no setting of Bottlerocket that is known: correct the name \
+             (all settings are below settings), or remove it",
+            if dropped.len() == 1 { "is" } else { "are" }
+        )
+    };
+    (!dropped.is_empty()).then(text)
 }

@@ -291,6 +291,26 @@ fn a_class_says_which_of_its_settings_has_no_effect_and_is_ready_all_the_same() 
 }
 
 #[test]
+fn settings_that_bottlerocket_nodes_are_not_given_are_named() {
+    let of = |family: &str, user_data: &str| validation_of(json!({"amiFamily": family, "userData": user_data}));
+    let text = "[settings.kubernetes]\nmax-pod = 4\nlog-level = 3\n[settings.kubernetes.static-pods.a]\nenable = true\n[kubernetes]\na = 1\n\
+                [settings.anything.else]\nb = 1\n";
+    let (status, message) = of("Bottlerocket", text);
+    let named = "spec.userData: kubernetes, settings.kubernetes.max-pod, settings.kubernetes.static-pods.a.enable are left out";
+    assert!(status == ConditionStatus::True && message.starts_with(named), "{message}");
+    for family in ["AL2", "Custom"] {
+        assert_eq!(of(family, text), (ConditionStatus::True, String::new()), "{family} gives its nodes all of it");
+    }
+    let known = "[settings.kubernetes]\nlog-level = 3\nimage-gc-high-threshold-percent = 80\ncluster-dns-ip = [\"10.0.0.10\"]\n\
+                 [settings.kubernetes.node-labels]\na = \"b\"\n[settings.kubernetes.node-taints]\na = [\"b:NoSchedule\"]\n\
+                 [settings.kubernetes.eviction-hard]\n\"memory.available\" = \"5%\"\n[settings.motd]\n";
+    assert_eq!(of("Bottlerocket", known), (ConditionStatus::True, String::new()));
+    let many: String = (0..30).map(|number| format!("key-{number} = 1\n")).collect();
+    let (_, message) = of("Bottlerocket", &format!("[settings.kubernetes]\n{many}"));
+    assert!(message.contains("and 20 more are left out"), "{message}");
+}
+
+#[test]
 fn invalid_settings_make_a_class_not_ready() {
     let of = |family: &str, kubelet: Value| unready_conditions(json!({"amiFamily": family, "kubelet": kubelet}), |_| {}).0;
     assert_eq!(of("AL2", json!({"maxPods": 1.5})), ["ValidationSucceeded=False InvalidKubeletConfiguration"]);

@@ -112,6 +112,12 @@ pub fn check(class: &Ec2NodeClass, kubelet: &Kubelet, cluster: &ClusterAccess) -
     render(class.spec.family(), &bootstrap).map(drop)
 }
 
+/// The settings in a class's user data that its nodes are not given, by their paths: those of Bottlerocket that are not known.
+pub fn dropped(class: &Ec2NodeClass) -> Vec<String> {
+    let text = class.spec.user_data.as_deref().filter(|_| class.spec.family() == AmiFamily::Bottlerocket);
+    text.map(bottlerocket::dropped).unwrap_or_default()
+}
+
 /// The plain text of the user data (EC2 expects base64); may be empty.
 pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     if family != AmiFamily::Custom {

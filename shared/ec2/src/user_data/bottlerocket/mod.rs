@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 const KUBERNETES: &str = "settings.kubernetes";
+const TAINTS: &str = "settings.kubernetes.node-taints";
 const COMMANDS: &str = "settings.bootstrap-commands";
 /// Name of the boot command that prepares local disks.
 const MOUNT_COMMAND: &str = "000-mount-instance-storage";
@@ -35,6 +36,34 @@ pub(super) fn render(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
         insert(&mut settings, "bootstrap-commands", &commands).map_err(no_toml)?;
     }
     toml::to_string(&Table::from_iter([("settings".to_owned(), settings.into())])).map_err(|error| no_toml(error.to_string()))
+}
+
+/// The paths of what a user's text says and no host is given, since it is none of the settings that we know; nothing of a text that is
+/// refused. Taints are known: ours take their place.
+pub(super) fn dropped(text: &str) -> Vec<String> {
+    let Ok(mut root) = text.parse::<Table>() else { return Vec::new() };
+    let settings = taken(&mut root, "settings");
+    let mut paths: Vec<String> = root.keys().cloned().collect();
+    if let Some(given) = settings.get("kubernetes")
+        && let Ok(known) = typed::<Kubernetes>(KUBERNETES, given.clone())
+        && let Ok(kept) = Value::try_from(&known)
+    {
+        missing(KUBERNETES, given, &kept, &mut paths);
+    }
+    paths
+}
+
+/// Adds the paths of the keys that are only in the first of two tables.
+fn missing(path: &str, given: &Value, kept: &Value, paths: &mut Vec<String>) {
+    let (Value::Table(given), Value::Table(kept)) = (given, kept) else { return };
+    for (key, value) in given {
+        let path = format!("{path}.{key}");
+        match kept.get(key) {
+            None => paths.push(path),
+            Some(_) if path == TAINTS => {}
+            Some(kept) => missing(&path, value, kept, paths),
+        }
+    }
 }
 
 /// The value of a key, which is taken out of the table; an empty table if there is none.
