@@ -1,8 +1,12 @@
 //! MIME multipart archives for cloud-init: parsing the user's and writing ours.
 
 use super::from_base64;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+
+/// Why a text is no archive.
+pub(super) type Problem = Cow<'static, str>;
 
 /// One part: headers by canonical name, and a body without the line break that belongs to the next boundary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ impl Part {
         part
     }
     /// The part with its body as plain text.
-    pub(super) fn decoded(&self) -> Result<Self, &'static str> {
+    pub(super) fn decoded(&self) -> Result<Self, Problem> {
         let body = match self.encoding() {
             None => self.body.clone(),
             Some(BASE64) => {
@@ -75,12 +79,12 @@ pub(super) fn render(parts: &[Part]) -> String {
 
 /// Reads an archive. The text is taken as it is: a blank line before the first header ends the headers. It may end with a delimiter
 /// instead of the closing boundary, as Karpenter's documentation shows it; then nothing is missing.
-pub(super) fn parse(text: &str) -> Result<Vec<Part>, &'static str> {
+pub(super) fn parse(text: &str) -> Result<Vec<Part>, Problem> {
     let text = text.replace("\r\n", "\n");
     let (headers, body) = headers(&text)?;
     let content_type = headers.get(CONTENT_TYPE).ok_or("it has no Content-Type header")?;
     if !content_type.to_ascii_lowercase().starts_with("multipart/") {
-        return Err("its Content-Type is not multipart");
+        return Err("its Content-Type is not multipart".into());
     }
     let delimiter = format!("--{}", boundary(content_type).ok_or("its Content-Type names no boundary")?);
     let mut parts = Vec::new();
@@ -92,15 +96,32 @@ pub(super) fn parse(text: &str) -> Result<Vec<Part>, &'static str> {
                     parts.push(part(&lines.join("\n"))?);
                 }
                 if mark == "--" {
-                    return Ok(parts);
+                    let is_whole = !parts.is_empty() || another_delimiter(&delimiter, body).is_none();
+                    return if is_whole { Ok(parts) } else { Err(without_parts(&delimiter, body)) };
                 }
                 current = Some(Vec::new());
             }
             _ => current.iter_mut().for_each(|lines| lines.push(line)),
         }
     }
-    let ends_in_delimiter = current.is_some_and(|lines| lines.iter().all(|line| line.trim().is_empty()));
-    if ends_in_delimiter { Ok(parts) } else { Err("it has no closing boundary") }
+    let Some(last) = current else { return Err(without_parts(&delimiter, body)) };
+    let ends_in_delimiter = last.iter().all(|line| line.trim().is_empty());
+    let open = || format!("its last part does not end: add the line \"{delimiter}--\" after it");
+    if ends_in_delimiter { Ok(parts) } else { Err(open().into()) }
+}
+
+/// The first line of a body that looks like the delimiter of another boundary.
+fn another_delimiter<'a>(delimiter: &str, body: &'a str) -> Option<&'a str> {
+    body.lines().map(str::trim_end).find(|line| line.starts_with("--") && line.len() > 2 && !line.starts_with(delimiter))
+}
+
+/// The problem of an archive none of whose parts begins with the delimiter.
+fn without_parts(delimiter: &str, body: &str) -> Problem {
+    let remedy = match another_delimiter(delimiter, body) {
+        Some(line) => format!("there is {line:?} instead: write the same boundary in both"),
+        None => "none does: write that line before each part".to_owned(),
+    };
+    format!("by the boundary in its Content-Type each part begins with the line \"{delimiter}\", and {remedy}").into()
 }
 
 fn part(text: &str) -> Result<Part, &'static str> {

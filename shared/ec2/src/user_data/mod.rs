@@ -60,7 +60,7 @@ pub struct Bootstrap<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserDataError {
     #[error("spec.userData of node class {class} is no MIME archive: {problem}")]
-    Mime { class: String, problem: &'static str },
+    Mime { class: String, problem: mime::Problem },
     #[error(
         "spec.userData of node class {class} holds YAML that is no NodeConfig of node.eks.aws/v1alpha1, and nodes would not start with it: \
          write one, a script that begins with #!, or a MIME archive, in which cloud-init's own configuration is of type text/cloud-config"

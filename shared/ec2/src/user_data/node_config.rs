@@ -29,7 +29,7 @@ pub(super) fn al2023(bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError>
 
 /// A part of the user's archive. A NodeConfig is decoded, because nodeadm, which reads it, does not know all encodings;
 /// cloud-init decodes the others.
-fn users(part: &Part) -> Result<Part, &'static str> {
+fn users(part: &Part) -> Result<Part, mime::Problem> {
     if is_for_nodeadm(part) { part.decoded() } else { Ok(part.with_needed_headers()) }
 }
 

@@ -263,11 +263,30 @@ fn mime_archives_round_trip_and_malformed_ones_are_errors() {
         ("MIME-Version: 1.0\n\nx", "it has no Content-Type header"),
         ("Content-Type: text/plain\n\nx", "its Content-Type is not multipart"),
         ("Content-Type: multipart/mixed\n\nx", "its Content-Type names no boundary"),
-        ("Content-Type: multipart/mixed; boundary=B\n\n--B\n\nx", "it has no closing boundary"),
+        ("Content-Type: multipart/mixed; boundary=B\n\n--B\n\nx", OPEN),
         ("  Content-Type: multipart/mixed; boundary=B\n\n--B--", "its first header is indented"),
     ] {
-        assert_eq!(mime::parse(text), Err(problem), "{text:?}");
+        assert_eq!(mime::parse(text), Err(problem.into()), "{text:?}");
     }
+}
+
+/// The problem of an archive with the boundary B whose last part does not end.
+const OPEN: &str = "its last part does not end: add the line \"--B--\" after it";
+
+#[test]
+fn an_archive_whose_body_has_another_boundary_than_its_header_names_both() {
+    let problem = |body: &str| mime::parse(&format!("Content-Type: multipart/mixed; boundary=B\n\n{body}")).unwrap_err();
+    for body in ["--A\n\na\n--A--\n", "--A\n\na\n--B--\n", "\r\n--A  \r\n\r\na\r\n--A--"] {
+        let told = problem(body);
+        assert!(told.contains("the line \"--B\"") && told.contains("\"--A\" instead") && told.contains("the same boundary"), "{told}");
+    }
+    let told = problem("a\n--\n");
+    assert!(told.contains("the line \"--B\"") && told.contains("before each part"), "{told}");
+    assert_eq!(problem("--B\n\na\n--A--\n"), OPEN);
+    // What stands before the first part is for readers.
+    let whole = mime::parse("Content-Type: multipart/mixed; boundary=B\n\n--A is none\n--B\n\na\n--B--\n").unwrap();
+    assert_eq!(whole.len(), 1);
+    assert_eq!(mime::parse("Content-Type: multipart/mixed; boundary=B\n\n--B--\n"), Ok(Vec::new()));
 }
 
 #[test]
@@ -278,7 +297,8 @@ fn an_archive_that_ends_with_a_delimiter_is_complete() {
         assert_eq!(mime::parse(&format!("{archive}{ending}")), whole, "{ending:?}");
     }
     let cut_off = format!("{archive}\nContent-Type: text/plain\n\nb");
-    assert_eq!(mime::parse(&cut_off), Err("it has no closing boundary"), "the end of a part is missing");
+    let open = "its last part does not end: add the line \"--//--\" after it";
+    assert_eq!(mime::parse(&cut_off), Err(open.into()), "the end of a part is missing");
     // In either family ours follows as a part of its own.
     for (case, ours) in [("055-al2023-mime.yaml", "kind: NodeConfig"), ("043-al2-mime.yaml", "/etc/eks/bootstrap.sh")] {
         let mut case = Case::read(&files("userdata", case)[0]);
