@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::field::{FieldError, FieldPath};
-use whittle_api::karpenter::{CapacityBuffer, NodeClaim, NodeOverlay, NodePool, Requirement};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClassSpec, NodeClaim, NodeOverlay, NodePool, Requirement};
 use whittle_api::labels;
 use whittle_api::manifest::Object;
 use whittle_api::runtime::{self, Findings};
@@ -16,7 +16,7 @@ pub(crate) fn findings(object: &Object) -> Findings {
     match object {
         Object::NodePool(pool) => node_pool(pool),
         Object::NodeClaim(claim) => node_claim(claim),
-        Object::NodeClass(class) => Findings { errors: runtime::kubelet_violations(class.spec.kubelet.as_ref()), notes: Vec::new() },
+        Object::NodeClass(class) => node_class(&class.spec),
         Object::NodeOverlay(overlay) => node_overlay(overlay),
         Object::CapacityBuffer(buffer) => capacity_buffer(buffer),
         _ => Findings::default(),
@@ -35,6 +35,12 @@ pub(crate) fn node_pool(pool: &NodePool) -> Findings {
         found.errors.push(FieldError::new(FieldPath::of("metadata.annotations").key(labels::MACHINE_COST), message));
     }
     found
+}
+
+fn node_class(spec: &Ec2NodeClassSpec) -> Findings {
+    let mut errors = runtime::kubelet_violations(spec.kubelet.as_ref());
+    errors.extend(runtime::disk_violations(spec.block_device_mappings.as_deref()));
+    Findings { errors, notes: Vec::new() }
 }
 
 /// The schedules of a pool's budgets that are none.

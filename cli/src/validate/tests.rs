@@ -152,6 +152,19 @@ fn kinds_of_others_are_named_and_never_judged() {
 }
 
 #[test]
+fn a_disk_that_ec2_refuses_at_each_launch_is_warned_of() {
+    let class = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: a}\nspec:\n  role: r\n  \
+                 amiSelectorTerms: [{alias: al2023@latest}]\n  subnetSelectorTerms: [{id: subnet-1}]\n  \
+                 securityGroupSelectorTerms: [{id: sg-1}]\n  blockDeviceMappings: [{deviceName: /dev/xvda}]\n";
+    let ran = run_on(&json(), class);
+    let object = &ran.objects()[0];
+    assert_eq!((ran.code, fields(&object["warnings"])), (ExitCode::SUCCESS, vec!["spec.blockDeviceMappings[0].ebs"]), "{}", ran.out);
+    assert_eq!(run_on(&Args { strict: true, ..json() }, class).code, ExitCode::from(1));
+    let whole = class.replace("/dev/xvda}", "/dev/xvda, ebs: {volumeSize: 20Gi}}");
+    assert_eq!(fields(&run_on(&json(), &whole).objects()[0]["warnings"]), [""; 0]);
+}
+
+#[test]
 fn a_kind_that_a_group_of_ours_lacks_is_refused() {
     let ran = run_on(&json(), "apiVersion: karpenter.sh/v1\nkind: EC2NodeClass\nmetadata: {name: a}\n");
     assert_eq!(ran.code, ExitCode::from(1));

@@ -6,7 +6,7 @@ mod tests;
 
 use crate::field::{FieldError, FieldPath};
 use crate::k8s::Taint;
-use crate::karpenter::{NodePool, Operator, Requirement};
+use crate::karpenter::{BlockDeviceMapping, NodePool, Operator, Requirement};
 use crate::labels;
 use crate::schema::matches;
 use std::collections::BTreeMap;
@@ -45,6 +45,25 @@ pub fn node_pool(pool: &NodePool) -> Findings {
             found.errors.push(FieldError::new(path.key("key"), "karpenter.sh/nodepool is set by the system: leave it out"));
         }
         check_requirement(requirement, &path, &mut found);
+    }
+    found
+}
+
+/// The disks of a class without a name or a volume: EC2 starts no instance with one. Karpenter ends with an error of its own over them.
+pub fn disk_violations(mappings: Option<&[BlockDeviceMapping]>) -> Vec<FieldError> {
+    let path = FieldPath::of("spec.blockDeviceMappings");
+    let mut found = Vec::new();
+    for (index, mapping) in mappings.unwrap_or_default().iter().enumerate() {
+        let mapping_path = path.index(index);
+        if mapping.ebs.is_none() {
+            let message =
+                "is missing, and EC2 starts no instance with it: give ebs with a volumeSize or a snapshotID, or leave the mapping out";
+            found.push(FieldError::new(mapping_path.key("ebs"), message));
+        }
+        if mapping.device_name.as_deref().is_none_or(str::is_empty) {
+            let message = "is missing, and EC2 starts no instance with it: name the device, such as /dev/xvda";
+            found.push(FieldError::new(mapping_path.key("deviceName"), message));
+        }
     }
     found
 }

@@ -63,6 +63,20 @@ fn keys_with_known_values_need_one_of_them_and_unknown_values_are_noted() {
     assert_eq!(node_pool(&pool(values(json!(["spot", "cheap"]), Value::Null))).notes.len(), 1);
 }
 
+#[test]
+fn disks_without_a_name_or_a_volume_are_errors() {
+    let of = |mappings: Value| {
+        let mappings: Vec<crate::karpenter::BlockDeviceMapping> = serde_json::from_value(mappings).unwrap();
+        disk_violations(Some(&mappings)).iter().map(|error| error.path.to_string()).collect::<Vec<_>>()
+    };
+    let whole = json!({"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi"}});
+    assert_eq!(of(json!([whole, {"deviceName": "/dev/xvdb", "ebs": {"snapshotID": "snap-1"}}])), [""; 0]);
+    assert_eq!(of(json!([whole, {"deviceName": "/dev/xvdb"}])), ["spec.blockDeviceMappings[1].ebs"]);
+    assert_eq!(of(json!([{"ebs": {"volumeSize": "1Gi"}, "rootVolume": true}])), ["spec.blockDeviceMappings[0].deviceName"]);
+    assert_eq!(of(json!([{"deviceName": ""}])), ["spec.blockDeviceMappings[0].ebs", "spec.blockDeviceMappings[0].deviceName"]);
+    assert_eq!(disk_violations(None), []);
+}
+
 #[track_caller]
 fn check_kubelet(document: Value, fields: &[&str]) {
     let paths: Vec<String> =

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
-use whittle_api::runtime::kubelet_violations;
+use whittle_api::runtime::{disk_violations, kubelet_violations};
 use whittle_units::Timestamp;
 
 /// The results for a class. A failed lookup is not an empty one: see `unanswered`.
@@ -270,7 +270,12 @@ fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict
 
 /// What EC2 refuses at each launch, though an API server takes it.
 fn refused_by_ec2(class: &Ec2NodeClass) -> Option<Verdict> {
-    refused_tag(class).or_else(|| refused_public_address(class))
+    refused_tag(class).or_else(|| refused_disk(class)).or_else(|| refused_public_address(class))
+}
+
+fn refused_disk(class: &Ec2NodeClass) -> Option<Verdict> {
+    let violations: Vec<String> = disk_violations(class.spec.block_device_mappings.as_deref()).iter().map(ToString::to_string).collect();
+    (!violations.is_empty()).then(|| Verdict::no("BlockDeviceMappingsInvalid", violations.join("; ")))
 }
 
 /// How many interfaces a machine for EFA has is known of each launch alone, which fails with `CreateReason::PublicAddressRefused`.

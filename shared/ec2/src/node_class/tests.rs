@@ -367,6 +367,20 @@ fn tags_that_ec2_would_not_take_make_a_class_not_ready() {
 }
 
 #[test]
+fn a_disk_without_a_name_or_a_volume_makes_a_class_not_ready() {
+    let of = |mapping: Value| {
+        let spec = json!({"amiFamily": "Custom", "blockDeviceMappings": [mapping]});
+        let class = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
+        (unready_conditions(spec, |_| {}).0, super::refusal(&class, &Settings::standard()).unwrap_or_default())
+    };
+    let (unready, refusal) = of(json!({"deviceName": "/dev/sda1"}));
+    assert_eq!(unready, ["ValidationSucceeded=False BlockDeviceMappingsInvalid"]);
+    assert!(refusal.starts_with("spec.blockDeviceMappings[0].ebs") && refusal.contains("volumeSize"), "{refusal}");
+    assert!(of(json!({"ebs": {"volumeSize": "20Gi"}})).1.starts_with("spec.blockDeviceMappings[0].deviceName"));
+    assert_eq!(of(json!({"deviceName": "/dev/sda1", "ebs": {"volumeSize": "20Gi"}})), (Vec::new(), String::new()));
+}
+
+#[test]
 fn a_public_address_for_several_interfaces_makes_a_class_not_ready() {
     let primary = json!({"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"});
     let second = json!({"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only"});
