@@ -250,14 +250,16 @@ fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, FieldError>>
     let mut seen = BTreeSet::new();
     let together: Vec<bool> = objects.iter().map(|object| object.as_ref().is_some_and(|object| seen.insert(target(object)))).collect();
     let options = ConvertOptions::new(Purpose::Output);
-    let mut set: Vec<Object> =
+    let set: Vec<Object> =
         objects.iter().zip(&together).filter(|(_, together)| **together).filter_map(|(object, _)| object.clone()).collect();
     let key = |object: &Object| {
         let (kind, name) = target(object);
         (kind.to_owned(), name)
     };
-    let places: BTreeMap<(String, String), usize> = set.iter().enumerate().map(|(at, object)| (key(object), at)).collect();
-    let converted = legacy::convert(set.clone(), &options);
+    // A dump has thousands of NodeClaims, and what becomes of another object depends on none of them.
+    let mut others: Vec<Object> = set.iter().filter(|object| !is_claim(object)).cloned().collect();
+    let places: BTreeMap<(String, String), usize> = others.iter().enumerate().map(|(at, object)| (key(object), at)).collect();
+    let converted = legacy::convert(set, &options);
     let outcomes = Outcomes::of(&converted);
     objects
         .into_iter()
@@ -265,15 +267,23 @@ fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, FieldError>>
         .map(|(object, together)| {
             let object = object?;
             if !together && let Some(earlier) = places.get(&key(&object)) {
-                set[*earlier] = object.clone();
+                others[*earlier] = object.clone();
             }
             match object {
                 Object::Legacy(_) if together => Some(outcomes.find(&object)),
-                Object::Legacy(_) => Some(Outcomes::of(&legacy::convert(set.clone(), &options)).find(&object)),
+                Object::Legacy(_) => {
+                    let own = is_claim(&object).then(|| object.clone());
+                    let set = others.iter().cloned().chain(own).collect();
+                    Some(Outcomes::of(&legacy::convert(set, &options)).find(&object))
+                }
                 _ => None,
             }
         })
         .collect()
+}
+
+fn is_claim(object: &Object) -> bool {
+    target(object).0 == "NodeClaim"
 }
 
 /// A valid object of Karpenter's.

@@ -365,6 +365,20 @@ fn a_repeated_object_from_before_v1_replaces_its_earlier_copy_among_the_others()
 }
 
 #[test]
+fn a_repeated_node_claim_from_before_v1_has_the_expiry_of_its_pool_by_then() {
+    let pool = |hours: u32| old_pool("a", &format!("  disruption: {{consolidationPolicy: WhenUnderutilized, expireAfter: {hours}h}}\n"));
+    let claim = "---\napiVersion: karpenter.sh/v1beta1\nkind: NodeClaim\nmetadata: {name: c, labels: {karpenter.sh/nodepool: a}}\nspec:\n  \
+                 requirements: []\n  nodeClassRef: {name: default}\n";
+    let ran = run_on(&json(), &[&pool(10), claim, &pool(20), claim, OLD_CLASS, &pool(30)].concat());
+    let objects = ran.objects();
+    let expiry = |at: usize| objects[at]["defaulted"]["expireAfter"].to_string();
+    assert!(expiry(1).contains("10h") && expiry(3).contains("20h"), "{}", ran.out);
+    // Nor do NodeClaims hide from a pool its class.
+    assert_eq!(objects[4]["defaulted"]["kubelet"]["maxPods"], 20, "{}", ran.out);
+    assert!(!objects[5]["warnings"].to_string().contains("not among the files"), "{}", ran.out);
+}
+
+#[test]
 fn the_namespace_of_an_object_from_before_v1_hides_neither_its_notes_nor_why_it_is_refused() {
     let in_namespace = |text: &str| text.replace("{name: a}", "{name: a, namespace: x}");
     let ran = run_on(&json(), &in_namespace(&old_pool("a", "")));
