@@ -8,14 +8,14 @@ use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
 use whittle_claims::{MeasuredMemory, NodeClassRecord, Record, ShiftedZones, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
-use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, resolve, resolve_some};
+use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, relevant_settings, resolve, resolve_some};
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_ports::HandleError;
 use whittle_units::{Price, Quantity, Timestamp};
 
-/// Instance types by NodePool; NodePools of one class share a list. A pool whose class is not ready, or whose
-/// template is not valid, has none, nor has the pool of another controller.
+/// Instance types by NodePool; NodePools of one class share a list, and so do those of classes that differ in nothing that it depends on. A
+/// pool whose class is not ready, or whose template is not valid, has none, nor has the pool of another controller.
 ///
 /// Without a catalog nothing can be launched, which is not an error: `refresh` has not run yet.
 pub(crate) fn of_pools(
@@ -36,13 +36,19 @@ pub(crate) fn of_pools(
     let wanted: BTreeSet<&str> = managed.map(|pool| pool.spec.template.spec.node_class_ref.name.as_str()).collect();
     let ready = classes.iter().filter(|record| record.is_ready() && !record.lacks_placement_group());
     let ready = ready.filter(|record| wanted.contains(record.class.metadata.name.as_str()));
-    let by_class: BTreeMap<String, Arc<InstanceTypes>> = ready
-        .filter_map(|record| {
-            let rest = format!("{stock_outs} {}", inputs_key(record, inputs));
-            let types = warm::instance_types(&catalog, record, rest, || of_class(record, inputs, &priced, &unavailable))?;
-            Some((record.name(), types))
-        })
-        .collect();
+    let mut by_class: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
+    // A list has megabytes, which are indexed for each plan, and most classes differ in roles, tags and selectors.
+    let mut shared: BTreeMap<String, Option<Arc<InstanceTypes>>> = BTreeMap::new();
+    for record in ready {
+        let inputs_key = inputs_key(record, inputs);
+        let types = shared.entry(shared_key(record, &inputs_key, &unavailable)).or_insert_with(|| {
+            let rest = format!("{stock_outs} {inputs_key}");
+            warm::instance_types(&catalog, record, rest, || of_class(record, inputs, &priced, &unavailable))
+        });
+        if let Some(types) = types {
+            by_class.insert(record.name(), Arc::clone(types));
+        }
+    }
     let of_pool = |pool: &NodePool| {
         let class = &pool.spec.template.spec.node_class_ref.name;
         let record = NodeClassRecord::referenced(classes, class, pool.is_converted_provisioner())?;
@@ -50,6 +56,13 @@ pub(crate) fn of_pools(
     };
     let usable = |pool: &&NodePool| pool.is_managed() && whittle_api::runtime::node_pool(pool).errors.is_empty();
     Ok(pools.iter().filter(usable).filter_map(of_pool).collect())
+}
+
+/// What the types of a class depend on, beside what is the same for all classes of one decision.
+fn shared_key(record: &NodeClassRecord, inputs_key: &str, unavailable: &Unavailable) -> String {
+    let class = record.resolved_class();
+    let refused = unavailable.refused.get(&class.metadata.uid);
+    format!("{} {:?} {refused:?} {inputs_key}", relevant_settings(&class), record.placement_group)
 }
 
 /// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and the

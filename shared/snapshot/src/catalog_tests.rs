@@ -1,6 +1,15 @@
-use crate::unavailable;
-use whittle_claims::{OfferingKey, StockOut};
-use whittle_testkit::at;
+use crate::catalog::of_pools;
+use crate::{Reserved, TypeInputs, unavailable};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use whittle_api::karpenter::{NodePool, Requirement, ResolvedPlacementGroup};
+use whittle_api::{ObjectMeta, labels};
+use whittle_claims::{NodeClassRecord, OfferingKey, ShiftedZones, StockOut};
+use whittle_ec2::facts::offline;
+use whittle_ec2::instance_types::Settings;
+use whittle_model::scheduling::InstanceTypes;
+use whittle_testkit::{at, node_class_reference};
 
 #[test]
 fn an_ended_stock_out_makes_nothing_unavailable() {
@@ -42,4 +51,80 @@ fn what_ec2_refuses_to_one_class_is_unavailable_to_that_class_only() {
     assert!(closed.pools.is_empty(), "{closed:?}");
     let refused: Vec<_> = closed.refused.iter().map(|(class, pools)| (class.as_str(), pools.len())).collect();
     assert_eq!(refused, [("u-1", 1)]);
+}
+
+/// The types of two pools with classes of their own, the second of which is changed.
+fn of_two_classes(stock_outs: &[StockOut], change: impl FnOnce(&mut NodeClassRecord)) -> [Arc<InstanceTypes>; 2] {
+    let record = |name: &str| -> NodeClassRecord {
+        serde_json::from_value(json!({
+            "class": {"metadata": {"name": name, "uid": name}, "spec": {"amiFamily": "AL2023"}},
+            "subnets": [{"id": "subnet-a", "zone": "us-east-1a", "zoneID": "use1-az1"}], "security_groups": [],
+            "amis": [{"id": "ami-1", "name": "image", "requirements": []}], "instance_profile": "p", "hash": "1", "problems": [],
+            "resolved_at": "2026-01-05T09:00:00Z",
+        }))
+        .unwrap()
+    };
+    let mut records = [record("a"), record("b")];
+    change(&mut records[1]);
+    let pools = ["a", "b"].map(|name| {
+        let mut pool = NodePool { metadata: ObjectMeta::named(name), ..NodePool::default() };
+        pool.spec.template.spec.node_class_ref = node_class_reference(name);
+        pool
+    });
+    let inputs = TypeInputs {
+        settings: Settings::standard(),
+        reserved: Reserved::default(),
+        measured: Vec::new(),
+        shifted: ShiftedZones::default(),
+        prices: BTreeMap::new(),
+    };
+    let blob = offline::catalog("us-east-1").unwrap().encode();
+    let found = of_pools(&pools, &records, stock_outs, &inputs, Some(&blob), at(0)).unwrap();
+    ["a", "b"].map(|name| Arc::clone(&found[name]))
+}
+
+#[test]
+fn classes_that_differ_in_nothing_relevant_share_their_types() {
+    let [a, b] = of_two_classes(&[], |record| {
+        record.class.spec.role = Some("another".into());
+        record.class.spec.user_data = Some("#!/bin/sh".into());
+        record.instance_profile = "another".into();
+        record.hash = "2".into();
+        record.free_addresses = [("subnet-a".to_owned(), 7)].into();
+    });
+    assert!(Arc::ptr_eq(&a, &b) && a.iter().next().is_some());
+}
+
+#[test]
+fn whatever_changes_the_types_of_a_class_keeps_them_its_own() {
+    let changes: [fn(&mut NodeClassRecord); 4] = [
+        |record| record.class.spec.kubelet = Some(json!({"maxPods": 20})),
+        |record| record.subnets[0].zone = "us-east-1b".into(),
+        |record| record.amis[0].requirements = vec![Requirement::is_in(labels::ARCH, ["arm64"])],
+        |record| {
+            let strategy = "partition".to_owned();
+            record.placement_group = Some(ResolvedPlacementGroup { id: "pg-1".into(), name: "web".into(), strategy, partition_count: 2 });
+        },
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let [a, b] = of_two_classes(&[], change);
+        assert!(!Arc::ptr_eq(&a, &b) && a.iter().ne(b.iter()), "{at}");
+    }
+}
+
+#[test]
+fn what_ec2_refuses_to_one_class_stays_available_to_one_that_is_otherwise_equal() {
+    let key = OfferingKey {
+        instance_type: "m5.large".into(),
+        zone: "us-east-1a".into(),
+        capacity_type: "on-demand".into(),
+        node_class: Some("b".into()),
+        ..OfferingKey::default()
+    };
+    let types = of_two_classes(&[StockOut::after_failure(None, key, "Unsupported", at(0))], |_| {});
+    let available = types.map(|types| {
+        let large = types.iter().find(|one| one.name == "m5.large").unwrap();
+        large.offerings.iter().any(|offering| offering.available && offering.capacity_type() == "on-demand")
+    });
+    assert_eq!(available, [true, false]);
 }
