@@ -64,6 +64,19 @@ fn all() -> Vec<Bad> {
             bottlerocket("[settings.kubernetes]\nmax-pods = \"110\""),
             user_data("UserDataInvalid", "settings.kubernetes.max-pods"),
         ),
+        bad(
+            "no-volume",
+            json!({"blockDeviceMappings": [{"deviceName": "/dev/xvda"}]}),
+            user_data("BlockDeviceMappingsInvalid", "spec.blockDeviceMappings[0].ebs"),
+        ),
+        bad(
+            "public",
+            json!({"associatePublicIPAddress": true, "networkInterfaces": [
+                {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"},
+                {"networkCardIndex": 0, "deviceIndex": 1, "interfaceType": "efa-only"},
+            ]}),
+            user_data("PublicAddressRefused", "spec.associatePublicIPAddress"),
+        ),
         bad("many-tags", json!({"tags": many}), user_data("TagValidationFailed", "at most 44")),
         bad("no-family", of("Ubuntu2404", ""), user_data("UnknownAMIFamily", "Ubuntu2404")),
     ]
