@@ -144,6 +144,20 @@ pub struct FieldExpression<'a> {
     pub text: &'a str,
 }
 
+/// How much of an expression a message quotes: a condition has room for 32,768 characters, whatever a field holds.
+const QUOTED_MAX: usize = 200;
+
+impl FieldExpression<'_> {
+    /// The text in quotation marks, or its beginning.
+    #[must_use]
+    pub fn quoted(&self) -> String {
+        match self.text.char_indices().nth(QUOTED_MAX) {
+            Some((end, _)) => format!("{:?}…", &self.text[..end]),
+            None => format!("{:?}", self.text),
+        }
+    }
+}
+
 impl Kubelet {
     /// Its expressions: amounts that are no quantities, and `maxPods` that is no number.
     pub fn expressions(&self) -> Vec<FieldExpression<'_>> {

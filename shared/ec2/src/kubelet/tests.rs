@@ -103,6 +103,15 @@ fn max_pods_out_of_range_is_an_error_that_names_the_type() {
     assert_eq!(resolved(json!({"maxPods": "max_pods - 30"}), Expressions::Ignored).unwrap().pods, 29);
 }
 
+/// A condition holds what a message quotes.
+#[test]
+fn a_message_quotes_the_beginning_of_a_long_expression() {
+    let quoted = |text: &str| FieldExpression { field: "maxPods".to_owned(), text }.quoted();
+    assert_eq!(quoted("vcpus\n+"), "\"vcpus\\n+\"");
+    assert_eq!(quoted(&"\u{e9}".repeat(200)), format!("\"{}\"", "\u{e9}".repeat(200)));
+    assert_eq!(quoted(&"\u{e9}".repeat(201)), format!("\"{}\"…", "\u{e9}".repeat(200)));
+}
+
 #[test]
 fn documents_that_do_not_decode_are_errors() {
     for document in [

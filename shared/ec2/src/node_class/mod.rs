@@ -259,7 +259,7 @@ fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict
     }
     for expression in &expressions {
         if let Err(error) = Expression::check(expression.text) {
-            let message = format!("spec.kubelet.{} {:?} cannot be used: {error}", expression.field, expression.text);
+            let message = format!("spec.kubelet.{} {} cannot be used: {error}", expression.field, expression.quoted());
             return Err(Verdict::no("KubeletExpressionInvalid", message));
         }
     }
