@@ -258,7 +258,7 @@ fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict
         return Err(Verdict::no("KubeletExpressionsDisabled", message));
     }
     for expression in &expressions {
-        if let Err(error) = Expression::check(expression.text) {
+        if let Err(error) = Expression::parse(expression.text) {
             let message = format!("spec.kubelet.{} {} cannot be used: {error}", expression.field, expression.quoted());
             return Err(Verdict::no("KubeletExpressionInvalid", message));
         }

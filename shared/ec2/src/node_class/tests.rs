@@ -424,7 +424,15 @@ fn expressions_are_judged_on_every_type_of_the_region_where_they_are_switched_on
     let on = Checks { settings: &settings, catalog: Some(&catalog), ..standard() };
     let of = |kubelet: Value| unready_conditions_under(json!({"amiFamily": "AL2023", "kubelet": kubelet}), on, |_| {}).0;
     assert_eq!(of(json!({"maxPods": "min(110, max_pods * 2)", "kubeReserved": {"cpu": "60 + vcpus", "memory": "1Gi"}})), [""; 0]);
-    for invalid in [json!({"maxPods": "vcpus > 2"}), json!({"maxPods": "cores"}), json!({"kubeReserved": {"cpu": "vcpus +"}})] {
+    let endless = "1+".repeat(100_000) + "1";
+    for invalid in [
+        json!({"maxPods": "vcpus > 2"}),
+        json!({"maxPods": "cores"}),
+        json!({"kubeReserved": {"cpu": "vcpus +"}}),
+        // Never evaluated, and refused all the same.
+        json!({"maxPods": "true ? 1 : 2.0"}),
+        json!({"systemReserved": {"memory": endless}}),
+    ] {
         assert_eq!(of(invalid.clone()), ["ValidationSucceeded=False KubeletExpressionInvalid"], "{invalid}");
     }
     // One type is enough: m5.large has two vCPUs.
