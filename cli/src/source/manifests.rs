@@ -230,13 +230,8 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
     for (position, mut document) in documents.into_iter().enumerate() {
         let mut meta = MetadataDefaults { now: settings.now, position };
-        if let Some(mut pod) = document.pod.take() {
-            if document.live {
-                // The cluster has added what its class said.
-                pod.spec.runtime_class_name.clear();
-            }
-            meta.fill(&mut pod.metadata, true);
-            objects.pods.push(*pod);
+        if let Some(pod) = take_pod(&mut document, &mut meta) {
+            objects.pods.push(pod);
             read += 1;
             continue;
         }
@@ -294,6 +289,17 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         unreadable_disruption,
         others: BTreeMap::new(),
     })
+}
+
+/// The pod of a document, if it is one.
+fn take_pod(document: &mut Document, meta: &mut MetadataDefaults) -> Option<Pod> {
+    let mut pod = *document.pod.take()?;
+    if document.live {
+        // The cluster has added what its class said.
+        pod.spec.runtime_class_name.clear();
+    }
+    meta.fill(&mut pod.metadata, true);
+    Some(pod)
 }
 
 /// Tells that a document is of a kind that is not read, which may be misspelt.

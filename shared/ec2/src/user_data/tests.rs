@@ -347,6 +347,6 @@ fn an_encoded_node_config_of_the_user_is_decoded_for_nodeadm() {
         [("base64", "!"), ("base64", "/w=="), ("quoted-printable", "=+1"), ("quoted-printable", "a=3"), ("quoted-printable", "=FF")]
     {
         let answer = part_for_al2023(encoding, config, body);
-        assert!(matches!(answer, Err(UserDataError::Mime { problem, .. }) if problem.contains(encoding)), "{body}: {answer:?}");
+        assert!(matches!(&answer, Err(UserDataError::Mime { problem, .. }) if problem.contains(encoding)), "{body}: {answer:?}");
     }
 }
