@@ -2,7 +2,7 @@
 
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout};
 use crate::{Rights, Run};
-use crate::{metrics, progress};
+use crate::{metrics, progress, time_left};
 use futures::future::try_join_all;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
@@ -12,8 +12,8 @@ use whittle_disruption::{LedgerEntry, record_move, without_arrivals};
 use whittle_model::disruption::{Command, Method, Reason, Removal, Savings};
 use whittle_model::state::StateNode;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope, StoreError, concurrently, save,
-    unless_conflict,
+    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope, StoreError,
+    concurrently, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
 use whittle_units::{ClaimName, Price, Timestamp};
@@ -27,6 +27,14 @@ const EMPTY_MAX: usize = 1_000;
 /// The taint that keeps new pods off a node that is being disrupted.
 pub(crate) fn disrupted_taint() -> Taint {
     Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
+}
+
+/// Claims of a command after their reason was set.
+pub(crate) enum Marked {
+    /// Those that have it, without those that have ended or were changed meanwhile.
+    All(Vec<Claim>),
+    /// One cannot be read: the state of its machine is unknown.
+    Unreadable(ClaimName),
 }
 
 impl<P: Rights> Run<'_, P> {
@@ -110,24 +118,20 @@ impl<P: Rights> Run<'_, P> {
         self.patch_unless_gone(node, &patch).await
     }
 
-    /// Taints the nodes, unless that is done, and sets the disruption reason on the claims. Returns a claim that cannot be read,
-    /// if any: the state of its machine is unknown.
-    pub(crate) async fn set_reason(&self, snapshot: &Snapshot, running: &Running) -> Result<Option<ClaimName>, HandleError> {
-        for unreadable in concurrently(running.removals.iter().map(|deleting| self.set_reason_of(snapshot, running, deleting))).await {
-            if let Some(claim) = unreadable? {
-                return Ok(Some(claim));
+    /// Taints the nodes, unless that is done, and sets the disruption reason on the claims.
+    pub(crate) async fn set_reason(&self, snapshot: &Snapshot, running: &Running) -> Result<Marked, HandleError> {
+        let mut claims = Vec::new();
+        for marked in concurrently(running.removals.iter().map(|deleting| self.set_reason_of(snapshot, running, deleting))).await {
+            match marked? {
+                Marked::All(some) => claims.extend(some),
+                unreadable @ Marked::Unreadable(_) => return Ok(unreadable),
             }
         }
-        Ok(None)
+        Ok(Marked::All(claims))
     }
 
     /// The same of one of its nodes.
-    async fn set_reason_of(
-        &self,
-        snapshot: &Snapshot,
-        running: &Running,
-        deleting: &DeletingMachine,
-    ) -> Result<Option<ClaimName>, HandleError> {
+    async fn set_reason_of(&self, snapshot: &Snapshot, running: &Running, deleting: &DeletingMachine) -> Result<Marked, HandleError> {
         if !running.closed {
             self.taint(&deleting.node).await?;
         }
@@ -135,15 +139,27 @@ impl<P: Rights> Run<'_, P> {
         let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
         let claim = match self.ports.store().get(&key).await {
             Ok(Some(claim)) => claim,
-            Ok(None) => return Ok(None),
-            Err(StoreError::Unreadable { .. }) => return Ok(Some(deleting.claim.clone())),
+            Ok(None) => return Ok(Marked::All(Vec::new())),
+            Err(StoreError::Unreadable { .. }) => return Ok(Marked::Unreadable(deleting.claim.clone())),
             Err(error) => return Err(error.into()),
         };
         let mut next = claim.value.clone();
         let reason = running.method.reason().as_str();
         conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, snapshot.now);
-        unless_conflict(save(self.ports.store(), &claim, next).await)?;
-        Ok(None)
+        let saved = unless_conflict(save(self.ports.store(), &claim, next).await)?;
+        Ok(Marked::All(saved.map(|saved| saved.value).into_iter().collect()))
+    }
+
+    /// Writes the mirrors of claims while there is time; `sweep` writes the others.
+    pub(crate) async fn show_claims(&mut self, claims: &[Claim]) {
+        for some in claims.chunks(CONCURRENT_REQUESTS) {
+            if time_left(self.ports.clock()).is_zero() {
+                return;
+            }
+            for written in concurrently(some.iter().map(|claim| write_mirror(self.ports.cluster(), claim))).await {
+                written.count_failure(&mut self.report, "mirrors_failed");
+            }
+        }
     }
 
     /// Stores the replacements under the lease and sends the launch doorbell. Those that are already stored are left alone.

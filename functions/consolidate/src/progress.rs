@@ -1,9 +1,9 @@
 //! Advances commands: replacements first, then the deletion of the old nodes; or a rollback.
 
-use crate::execute::{self, find_claim};
+use crate::execute::{self, Marked, find_claim};
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
 use crate::{Rights, Run};
-use crate::{metrics, publish};
+use crate::{metrics, publish, time_left};
 use std::collections::BTreeSet;
 use whittle_api::conditions;
 use whittle_api::k8s::{Kind, Node};
@@ -12,7 +12,7 @@ use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Ev
 use whittle_disruption::{LedgerEntry, undo_moves};
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, concurrently,
-    readable, save, unless_conflict,
+    readable, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
@@ -73,15 +73,20 @@ impl<P: Rights> Run<'_, P> {
         timeout: SignedDuration,
     ) -> Result<Outcome, HandleError> {
         if !running.stored {
-            if let Some(claim) = self.set_reason(snapshot, running).await? {
-                self.roll_back(snapshot, running, &format!("the claim {claim} cannot be read")).await?;
-                return Ok(Outcome::RolledBack);
-            }
+            let marked = match self.set_reason(snapshot, running).await? {
+                Marked::All(claims) => claims,
+                Marked::Unreadable(claim) => {
+                    self.roll_back(snapshot, running, &format!("the claim {claim} cannot be read")).await?;
+                    return Ok(Outcome::RolledBack);
+                }
+            };
             self.launch(running).await?;
             self.notes.extend(publish::launching(running));
             running.stored = true;
             running.drop_stored_specs();
             if !running.replacements.is_empty() {
+                // They may take minutes; without any, `terminate` shows the claims in a moment.
+                self.show_claims(&marked).await;
                 // The snapshot was read before they were stored.
                 return Ok(Outcome::Waiting);
             }
@@ -132,7 +137,7 @@ impl<P: Rights> Run<'_, P> {
         }
         self.untaint(&deleting.node).await?;
         if let Some(claim) = claim {
-            clear_disruption_reason(self.ports.store(), &claim).await?;
+            clear_disruption_reason(self.ports, &claim).await?;
         }
         Ok(true)
     }
@@ -320,7 +325,7 @@ pub(crate) async fn untaint_strays<P: Rights>(
         if let Some(node) = node.filter(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted_taint()))) {
             untaint_stray(ports, &claim.value.key, node, report).await?;
         }
-        clear_disruption_reason(ports.store(), claim).await?;
+        clear_disruption_reason(ports, claim).await?;
     }
     Ok(())
 }
@@ -340,12 +345,15 @@ async fn untaint_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, repor
     Ok(())
 }
 
-/// A claim that is kept has no disruption reason.
-async fn clear_disruption_reason<S: ClaimStore>(store: &S, claim: &Stored<Claim>) -> Result<(), HandleError> {
+/// A claim that is kept has no disruption reason, nor has its mirror, unless time is short: then `sweep` writes that.
+async fn clear_disruption_reason<P: Rights>(ports: P, claim: &Stored<Claim>) -> Result<(), HandleError> {
     if !claim.value.is_ending() && conditions::find(&claim.value.conditions, conditions::DISRUPTION_REASON).is_some() {
         let mut next = claim.value.clone();
         conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
-        unless_conflict(save(store, claim, next).await)?;
+        let saved = unless_conflict(save(ports.store(), claim, next).await)?;
+        if let Some(saved) = saved.filter(|_| !time_left(ports.clock()).is_zero()) {
+            write_mirror(ports.cluster(), &saved.value).await;
+        }
     }
     Ok(())
 }

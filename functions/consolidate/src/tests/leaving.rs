@@ -8,7 +8,9 @@ use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{Claim, Event, Function, LeftNodes, Revision, Uninstall};
 use whittle_ports::{Adapters, ClaimStore, RecordReader, Records, Report, Settings};
+use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, at, begun, key, machine};
+use whittle_units::SignedDuration;
 
 /// A claim whose machine serves as this Node.
 fn serving(name: &str, instance: &str, node: &str) -> Claim {
@@ -35,15 +37,27 @@ pub(super) fn world(left: Option<LeftNodes>) -> TestWorld {
 
 /// A pass that finds this command running and `more` chosen as surplus.
 pub(super) fn pass(world: &TestWorld, command: Running) -> Report {
+    pass_over(&world.ports(), command)
+}
+
+pub(super) fn pass_over(ports: &SimPorts, command: Running) -> Report {
     let surplus = SurplusClaim { claim: "more".into(), node_pool: "fixed".to_owned(), message: String::new() };
     let record = Disruptions { running: vec![command], surplus: vec![surplus], ..Disruptions::default() };
-    block_on(world.ports().write(&key("old").cluster, &record, Revision::ABSENT)).unwrap();
-    handle(world)
+    block_on(ports.write(&key("old").cluster, &record, Revision::ABSENT)).unwrap();
+    handle_over(ports)
 }
 
 pub(super) fn handle(world: &TestWorld) -> Report {
-    let ports = world.ports();
-    block_on(crate::handle(Adapters::all(&ports), &Settings::default(), &key("old").cluster)).unwrap()
+    handle_over(&world.ports())
+}
+
+fn handle_over(ports: &SimPorts) -> Report {
+    block_on(crate::handle(Adapters::all(ports), &Settings::default(), &key("old").cluster)).unwrap()
+}
+
+/// The ports of a run that has only the time left to hand over.
+pub(super) fn without_time(world: &TestWorld) -> SimPorts {
+    world.ports().with_time_left(SignedDuration::ZERO, crate::HANDOVER_RESERVE)
 }
 
 fn record(world: &TestWorld) -> Option<Disruptions> {
