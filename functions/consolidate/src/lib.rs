@@ -179,7 +179,8 @@ impl<P: Rights> Run<'_, P> {
         let mut stored = self.disruptions().await?;
         let before = stored.value.clone();
         self.roll_back_all(snapshot, &mut stored, progress::NODES_KEPT).await?;
-        stored.value = Disruptions::default();
+        // A taint for which there was no time is found by the next pass, which must not take this one for quiet.
+        stored.value = Disruptions { next_look_at: self.handed_over.then_some(snapshot.now), ..Disruptions::default() };
         if stored.value != before {
             self.ports.store().write(&lease.cluster, &stored.value, stored.revision).await?;
         }

@@ -1,18 +1,19 @@
 //! Advances commands: replacements first, then the deletion of the old nodes; or a rollback.
 
 use crate::execute::{self, Marked, find_claim};
+use crate::observe::Step;
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
 use crate::{Rights, Run};
 use crate::{metrics, publish, time_left};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{LedgerEntry, undo_moves};
 use whittle_ports::{
-    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError, advance, concurrently,
-    readable, save, unless_conflict, write_mirror,
+    CONCURRENT_REQUESTS, ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError,
+    advance, concurrently, readable, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
@@ -59,7 +60,8 @@ impl<P: Rights> Run<'_, P> {
         }
         let moved = left.len() < stored.value.running.len();
         if !moved && Safeguard::StraysOpened.stops(true) {
-            untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await?;
+            let step = untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await?;
+            self.handed_over |= step == Step::HandedOver;
         }
         stored.value.running = left;
         Ok(moved || launched)
@@ -155,7 +157,9 @@ impl<P: Rights> Run<'_, P> {
             forget_moves(&mut stored.value, &running);
         }
         // Taints of a run that died before its command was stored, or during a rollback.
-        untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await
+        let step = untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await?;
+        self.handed_over |= step == Step::HandedOver;
+        Ok(())
     }
 
     /// Requests the deletion of the old claims. One that was changed meanwhile is retried in the next step.
@@ -310,24 +314,62 @@ pub(crate) fn ledger_entry(snapshot: &Snapshot, running: &Running) -> (LedgerEnt
     (entry, record)
 }
 
-/// Removes the taint from our nodes that belong to no command: those of a partial rollback.
+/// A claim of no command that still has what a command gave it.
+struct Stray<'a> {
+    claim: &'a Stored<Claim>,
+    /// Its Node, if that is tainted.
+    tainted: Option<&'a Node>,
+}
+
+/// Claims that a partial rollback left with a tainted Node or a disruption reason. Pure.
+fn strays<'a>(snapshot: &'a Snapshot, known: &Disruptions) -> Vec<Stray<'a>> {
+    let removals = known.running.iter().flat_map(|running| &running.removals);
+    let in_commands: BTreeSet<&str> = removals.map(|deleting| deleting.claim.as_str()).collect();
+    let is_tainted = |node: &&Node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted_taint()));
+    let tainted = snapshot.read.nodes.iter().filter(|node| !node.metadata.is_deleting()).filter(is_tainted);
+    let tainted: BTreeMap<&str, &Node> = tainted.map(|node| (node.metadata.name.as_str(), node)).collect();
+    let kept = snapshot.claims.iter().filter(|claim| !claim.value.is_ending() && !in_commands.contains(claim.value.key.name.as_str()));
+    let stray = |claim: &'a Stored<Claim>| {
+        let tainted = tainted.get(claim.value.node_name()?).copied();
+        (tainted.is_some() || has_reason(&claim.value)).then_some(Stray { claim, tainted })
+    };
+    kept.filter_map(stray).collect()
+}
+
+/// Removes the taint from our nodes that belong to no command, and the reason from their claims: those of a partial rollback. Many at
+/// once, while there is time: the next pass finds the others.
 pub(crate) async fn untaint_strays<P: Rights>(
     ports: P,
     snapshot: &Snapshot,
     known: &Disruptions,
     report: &mut Report,
-) -> Result<(), HandleError> {
-    let in_commands: BTreeSet<&str> =
-        known.running.iter().flat_map(|running| &running.removals).map(|deleting| deleting.claim.as_str()).collect();
-    for claim in snapshot.claims.iter().filter(|claim| !claim.value.is_ending() && !in_commands.contains(claim.value.key.name.as_str())) {
-        let Some(name) = claim.value.node_name() else { continue };
-        let node = snapshot.read.nodes.iter().find(|node| node.metadata.name == name && !node.metadata.is_deleting());
-        if let Some(node) = node.filter(|node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted_taint()))) {
-            untaint_stray(ports, &claim.value.key, node, report).await?;
+) -> Result<Step, HandleError> {
+    for some in strays(snapshot, known).chunks(CONCURRENT_REQUESTS) {
+        if time_left(ports.clock()).is_zero() {
+            report.hand_over();
+            return Ok(Step::HandedOver);
         }
-        clear_disruption_reason(ports, claim).await?;
+        let mut outcome = Ok(());
+        for (cleared, part) in concurrently(some.iter().map(|stray| clear_reporting(ports, stray))).await {
+            report.absorb(part);
+            outcome = outcome.and(cleared);
+        }
+        outcome?;
     }
-    Ok(())
+    Ok(Step::Done)
+}
+
+/// Clears a stray, with a report of its own.
+async fn clear_reporting<P: Rights>(ports: P, stray: &Stray<'_>) -> (Result<(), HandleError>, Report) {
+    let mut report = Report::default();
+    (clear_stray(ports, stray, &mut report).await, report)
+}
+
+async fn clear_stray<P: Rights>(ports: P, stray: &Stray<'_>, report: &mut Report) -> Result<(), HandleError> {
+    if let Some(node) = stray.tainted {
+        untaint_stray(ports, &stray.claim.value.key, node, report).await?;
+    }
+    clear_disruption_reason(ports, stray.claim).await
 }
 
 /// Removes the taint from a Node at the version that was read. One that was changed since, or whose claim is being deleted by now
@@ -345,9 +387,13 @@ async fn untaint_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, repor
     Ok(())
 }
 
+fn has_reason(claim: &Claim) -> bool {
+    conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some()
+}
+
 /// A claim that is kept has no disruption reason, nor has its mirror, unless time is short: then `sweep` writes that.
 async fn clear_disruption_reason<P: Rights>(ports: P, claim: &Stored<Claim>) -> Result<(), HandleError> {
-    if !claim.value.is_ending() && conditions::find(&claim.value.conditions, conditions::DISRUPTION_REASON).is_some() {
+    if !claim.value.is_ending() && has_reason(&claim.value) {
         let mut next = claim.value.clone();
         conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
         let saved = unless_conflict(save(ports.store(), claim, next).await)?;

@@ -111,3 +111,15 @@ fn no_record_is_made_for_a_cluster_that_is_left() {
     assert_eq!(record(&world), None);
     assert!(world.get::<Node>("node-old").unwrap().spec.taints.is_empty(), "the taint of a run that died");
 }
+
+/// Without a record of it the next pass would take the cluster for quiet.
+#[test]
+fn a_taint_for_which_there_was_no_time_is_removed_by_the_next_pass() {
+    let world = world(Some(LeftNodes::Keep));
+    let is_tainted = || !world.get::<Node>("node-old").unwrap().spec.taints.is_empty();
+    let report = handle_over(&without_time(&world));
+    assert_eq!((is_tainted(), report.counted("handed_over")), (true, 1));
+    assert_eq!(record(&world).and_then(|record| record.next_look_at), Some(at(0)));
+    handle(&world);
+    assert_eq!((is_tainted(), record(&world)), (false, Some(Disruptions::default())));
+}
