@@ -5,20 +5,22 @@ use crate::adopt::Adoptable;
 use crate::collect;
 use crate::compare::{Ending, Findings, Missing};
 use crate::health::Consistency;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Machine, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    BestEffort, ClaimStore, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved, LaunchTemplateCleanup, Leases, NodePatch,
-    Nodes, ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance, metrics, publish_event, release_lease, save,
-    unless_conflict, unless_outdated, write_mirror,
+    BestEffort, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved,
+    LaunchTemplateCleanup, Leases, NodePatch, Nodes, ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance,
+    concurrently, metrics, publish_event, release_lease, save, unless_conflict, unless_outdated, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
 
 /// Mirrors written in one run; the next tick writes the rest.
 const MIRRORS_PER_RUN_MAX: usize = 200;
+/// Claims whose missing objects are looked up together, before the claims are ended: few enough that the look-ups never take all the time.
+const ENDINGS_PER_BATCH: usize = 16 * CONCURRENT_REQUESTS;
 /// A step is only begun with this much time left; the next tick finds the rest again.
 pub(crate) const TIME_PER_STEP: SignedDuration = SignedDuration::from_secs(2);
 
@@ -111,29 +113,16 @@ impl<P: Rights> Executor<'_, P> {
         release_lease(ports.store(), &lease).await;
     }
 
+    /// Requests the deletion of claims, many at once, while there is time. Reports are in the order of the findings.
     async fn delete_claims(&mut self, endings: &[Ending], report: &mut Report) {
-        let mut freed = false;
-        let mut checked = BTreeMap::new();
-        for ending in endings {
-            if !self.has_time() {
-                break;
+        let (mut freed, mut looked_up) = (false, BTreeMap::new());
+        for some in endings.chunks(ENDINGS_PER_BATCH) {
+            self.look_up_missing(some, &mut looked_up).await;
+            let ended = concurrently(some.iter().map(|ending| self.end_reporting(ending, &looked_up))).await;
+            for (outcome, part) in ended {
+                report.absorb(part);
+                freed |= self.keep_failure(outcome).unwrap_or(false);
             }
-            if let Some(missing) = &ending.gone
-                && !self.is_confirmed_gone(missing, &mut checked).await
-            {
-                report.count("endings_doubted");
-                continue;
-            }
-            let Some(claim) = self.find(&ending.claim).cloned() else { continue };
-            if ending.reason == DeletionReason::InstanceGone
-                && let Some(machine) = claim.value.machine()
-                && Safeguard::LossAskedByName.stops(self.may_run(&machine.instance_id).await)
-            {
-                report.count("endings_doubted");
-                continue;
-            }
-            let outcome = delete_claim(self.ports, &claim, ending, report).await;
-            freed |= self.keep_failure(outcome).unwrap_or(false);
         }
         if freed {
             let outcome = self.ports.queues().send_now(Doorbell::Schedule { cluster: self.cluster.clone() }).await;
@@ -141,28 +130,67 @@ impl<P: Rights> Executor<'_, P> {
         }
     }
 
-    /// Whether an instance that the listing lacks runs according to a request by id, or EC2 does not respond.
-    async fn may_run(&mut self, id: &InstanceId) -> bool {
-        let answer = self.ports.cloud().instance(id).await.map_err(HandleError::from);
-        self.keep_failure(answer).is_none_or(|instance| instance.is_some_and(|instance| instance.is_alive()))
+    /// Looks up by name what these endings take to be gone, each object once: whether it is. One for which there is no time stays unknown.
+    async fn look_up_missing(&mut self, endings: &[Ending], looked_up: &mut BTreeMap<Missing, bool>) {
+        let missing = endings.iter().filter_map(|ending| ending.gone.as_ref());
+        let unknown: BTreeSet<&Missing> = missing.filter(|missing| !looked_up.contains_key(*missing)).collect();
+        let answers = concurrently(unknown.iter().map(|missing| self.is_gone_in_time(missing))).await;
+        for (missing, answer) in unknown.into_iter().zip(answers) {
+            // Without an answer it is not gone.
+            if let Some(is_gone) = self.keep_failure(answer).unwrap_or(Some(false)) {
+                looked_up.insert(missing.clone(), is_gone);
+            }
+        }
+    }
+
+    async fn is_gone_in_time(&self, missing: &Missing) -> Result<Option<bool>, HandleError> {
+        if self.has_time() { self.is_gone(missing).await.map(Some) } else { Ok(None) }
+    }
+
+    /// Ends a claim, with a report of its own.
+    async fn end_reporting(&self, ending: &Ending, looked_up: &BTreeMap<Missing, bool>) -> (Result<bool, HandleError>, Report) {
+        let mut report = Report::default();
+        (self.end_claim(ending, looked_up, &mut report).await, report)
+    }
+
+    /// Requests the deletion of a claim, unless what speaks for it is in doubt or there is no time. Returns whether its pods have to be
+    /// scheduled again.
+    async fn end_claim(&self, ending: &Ending, looked_up: &BTreeMap<Missing, bool>, report: &mut Report) -> Result<bool, HandleError> {
+        let is_gone = ending.gone.as_ref().map_or(Some(true), |missing| looked_up.get(missing).copied());
+        let Some(is_gone) = is_gone.filter(|_| self.has_time()) else { return Ok(false) };
+        if !is_gone {
+            report.count("endings_doubted");
+            return Ok(false);
+        }
+        let Some(claim) = self.find(&ending.claim) else { return Ok(false) };
+        if ending.reason == DeletionReason::InstanceGone
+            && let Some(machine) = claim.value.machine()
+        {
+            match self.may_run(&machine.instance_id).await {
+                Ok(may_run) if !Safeguard::LossAskedByName.stops(may_run) => {}
+                doubt => {
+                    report.count("endings_doubted");
+                    return doubt.map(|_| false);
+                }
+            }
+        }
+        delete_claim(self.ports, claim, ending, report).await
+    }
+
+    /// Whether an instance that the listing lacks runs according to a request by id.
+    async fn may_run(&self, id: &InstanceId) -> Result<bool, HandleError> {
+        let instance = self.ports.cloud().instance(id).await?;
+        Ok(instance.is_some_and(|instance| instance.is_alive()))
     }
 
     /// Whether an object that lists lack is gone according to a request by name.
-    async fn is_confirmed_gone(&mut self, missing: &Missing, checked: &mut BTreeMap<Missing, bool>) -> bool {
-        if let Some(known) = checked.get(missing) {
-            return *known;
-        }
-        let answer = self.ports.cluster().look_up(self.cluster, missing.kind, &missing.name).await;
-        let gone = match self.keep_failure(answer) {
-            Some(Presence::NotFound) => true,
+    async fn is_gone(&self, missing: &Missing) -> Result<bool, HandleError> {
+        Ok(match self.ports.cluster().look_up(self.cluster, missing.kind, &missing.name).await? {
+            Presence::NotFound => true,
             // Another object of the same name.
-            Some(Presence::Exists { uid, provider_id, .. }) => {
-                is_another(&uid, &missing.uid) || is_another(&provider_id, &missing.provider_id)
-            }
-            Some(Presence::KindNotServed) | None => false,
-        };
-        checked.insert(missing.clone(), gone);
-        gone
+            Presence::Exists { uid, provider_id, .. } => is_another(&uid, &missing.uid) || is_another(&provider_id, &missing.provider_id),
+            Presence::KindNotServed => false,
+        })
     }
 
     /// Whether no NodeClaim names an instance: that of another controller may be missing from a list.
@@ -172,7 +200,8 @@ impl<P: Rights> Executor<'_, P> {
             return true; // its claim exists
         }
         let missing = Missing { kind: ObjectKind::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
-        self.is_confirmed_gone(&missing, &mut BTreeMap::new()).await
+        let answer = self.is_gone(&missing).await;
+        self.keep_failure(answer).unwrap_or(false)
     }
 
     async fn send_doorbells(&mut self, findings: &Findings, report: &mut Report) {
@@ -347,12 +376,15 @@ async fn store_sightings<P: Rights>(
     findings: &Findings,
     known: &[Stored<Sighting>],
 ) -> Result<(), HandleError> {
-    for sighting in &findings.note {
-        let same = known.iter().find(|stored| stored.value.subject == sighting.subject);
-        unless_conflict(ports.store().write(cluster, sighting, same.map_or(Revision::ABSENT, |stored| stored.revision)).await)?;
-    }
-    for stored in known.iter().filter(|stored| findings.forget.contains(&stored.value.subject)) {
-        unless_conflict(ports.store().remove::<Sighting>(cluster, &stored.value.subject, stored.revision).await)?;
+    let revisions: BTreeMap<&str, Revision> = known.iter().map(|stored| (stored.value.subject.as_str(), stored.revision)).collect();
+    let expected = |sighting: &Sighting| revisions.get(sighting.subject.as_str()).copied().unwrap_or(Revision::ABSENT);
+    let noted = concurrently(findings.note.iter().map(|sighting| ports.store().write(cluster, sighting, expected(sighting)))).await;
+    let forget: BTreeSet<&str> = findings.forget.iter().map(String::as_str).collect();
+    let resolved = known.iter().filter(|stored| forget.contains(stored.value.subject.as_str()));
+    let removals = resolved.map(|stored| ports.store().remove::<Sighting>(cluster, &stored.value.subject, stored.revision));
+    let removed = concurrently(removals).await;
+    for written in noted.into_iter().map(|written| written.map(|_| ())).chain(removed) {
+        unless_conflict(written)?;
     }
     Ok(())
 }

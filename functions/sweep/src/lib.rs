@@ -32,9 +32,9 @@ use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances,
-    LaunchTemplateCleanup, Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Safeguard,
-    Scope, Settings, StatusWriter, ZonalShifts, publish_events, rights, save, unless_conflict, write_mirror,
+    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags,
+    Instances, LaunchTemplateCleanup, Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report,
+    Safeguard, Scope, Settings, StatusWriter, ZonalShifts, concurrently, publish_events, rights, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::ClusterName;
@@ -122,7 +122,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     gauges::stuck(&mut report, &claims, &shifted, now);
     let executor = Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = executor.run(findings, &mut report).await;
-    let stored_drift = store_drift(ports, drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
+    let stored_drift = store_drift(ports, &drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
     show_pools(ports, settings, cluster, facts, &shifted, uninstallation.is_some(), &mut report).await;
     if !report.decisions.is_empty() {
@@ -220,17 +220,29 @@ async fn failing<P: Rights>(ports: P) -> Option<Vec<InstanceStatus>> {
     ports.cloud().failing().await.inspect_err(|error| tracing::warn!(%error, "EC2's status checks are unavailable")).ok()
 }
 
-/// Stores drift conditions on claims; a claim that was changed meanwhile is checked again by the next sweep.
-async fn store_drift<P: Rights>(ports: P, changed: Vec<(&Stored<Claim>, Claim)>, report: &mut Report) -> Result<(), HandleError> {
-    for (claim, next) in changed {
+/// Stores drift conditions on claims, many at once; a claim that was changed meanwhile is checked again by the next sweep.
+async fn store_drift<P: Rights>(ports: P, changed: &[(&Stored<Claim>, Claim)], report: &mut Report) -> Result<(), HandleError> {
+    for some in changed.chunks(CONCURRENT_REQUESTS) {
         if !ports.clock().has_time_for(execute::TIME_PER_STEP) {
             report.hand_over();
             break;
         }
-        if let Some(saved) = unless_conflict(save(ports.store(), claim, next).await)? {
-            report.count("drift_noted");
-            write_mirror(ports.cluster(), &saved.value).await;
+        let mut outcome = Ok(());
+        for is_stored in concurrently(some.iter().map(|(claim, next)| store_drift_of(ports, claim, next))).await {
+            match is_stored {
+                Ok(true) => report.count("drift_noted"),
+                Ok(false) => {}
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
+        outcome?;
     }
     Ok(())
+}
+
+/// The same of one claim. False if it was changed meanwhile.
+async fn store_drift_of<P: Rights>(ports: P, claim: &Stored<Claim>, next: &Claim) -> Result<bool, HandleError> {
+    let Some(saved) = unless_conflict(save(ports.store(), claim, next.clone()).await)? else { return Ok(false) };
+    write_mirror(ports.cluster(), &saved.value).await;
+    Ok(true)
 }

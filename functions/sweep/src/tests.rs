@@ -1,6 +1,7 @@
 mod adopt;
 mod broken;
 mod checks;
+mod many;
 mod over_sim;
 mod reservations;
 mod standalone;

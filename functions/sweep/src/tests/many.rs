@@ -1,0 +1,198 @@
+//! Many findings at once: all are acted on in one sweep, and none is begun without the time for it.
+
+use super::over_sim::{still, sweep};
+use super::{after, begun, node};
+use crate::compare::{Ending, Findings, Missing};
+use crate::execute::Executor;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use std::sync::Arc;
+use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, conditions};
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Sighting, Stored};
+use whittle_ports::{Adapters, ClaimStore, ClusterEvent, HandleError, Involved, ObjectKind, Queues, RecordReader, Report, Settings};
+use whittle_sim::{Function, Functions, Input, SimPorts};
+use whittle_testkit::{TestWorld, at, joined, machine, pool_named};
+use whittle_units::{ClusterName, SignedDuration};
+
+/// A serving claim that expires at second 100.
+fn claim_of(number: usize) -> Claim {
+    let mut claim = after(&[begun(), Event::FleetAnswered(machine(&format!("i-{number}"))), joined(&format!("n{number}"))]);
+    claim.key.name = format!("default-{number:03}").as_str().into();
+    claim.spec.expire_after = NillableDuration::from_secs(100);
+    claim
+}
+
+fn keep(world: &TestWorld, claims: usize) -> Vec<Stored<Claim>> {
+    (0..claims).for_each(|number| world.store(&claim_of(number)));
+    stored(world)
+}
+
+fn stored(world: &TestWorld) -> Vec<Stored<Claim>> {
+    block_on(world.ports().list(&ClusterName::new("c"))).unwrap()
+}
+
+fn ended(world: &TestWorld) -> usize {
+    stored(world).iter().filter(|claim| claim.value.deletion.is_some()).count()
+}
+
+/// The ports of a run with this time left, of which every call takes a tenth of a second.
+fn with_time(world: &TestWorld, left: SignedDuration) -> SimPorts {
+    world.ports().with_time_left(SignedDuration::from_millis(100), left)
+}
+
+/// What a sweep that has found this in the cluster does about it.
+fn execute(ports: &SimPorts, cluster: &str, claims: &[Stored<Claim>], findings: Findings) -> (Result<(), HandleError>, Report) {
+    let objects = ClusterObjects { nodes: vec![node(false)], ..ClusterObjects::default() };
+    let cluster = ClusterName::new(cluster);
+    let executor = Executor { ports: Adapters::all(ports), cluster: &cluster, claims, objects: &objects, sightings: &[], failure: None };
+    let mut report = Report::default();
+    let outcome = block_on(executor.run(findings, &mut report));
+    (outcome, report)
+}
+
+/// The claims end because their pool is missing, if it is.
+fn endings(claims: &[Stored<Claim>]) -> Findings {
+    let (kind, name, uid) = (ObjectKind::NodePool, "default".to_owned(), "pool-uid".to_owned());
+    let gone = Missing { kind, name, uid, provider_id: String::new() };
+    let ending = |claim: &Stored<Claim>| {
+        let ending = Ending::new(&claim.value, DeletionReason::NodePoolDeleted, "its NodePool does not exist any more");
+        Ending { gone: Some(gone.clone()), ..ending }
+    };
+    Findings { end: claims.iter().map(ending).collect(), ..Findings::default() }
+}
+
+/// The same, with everything else that a sweep may do for objects and claims that exist.
+fn everything(claims: &[Stored<Claim>]) -> Findings {
+    let sighting =
+        |number: usize| Sighting { subject: format!("claim/{number} without instance"), first_seen_at: at(0), expires_at: at(900) };
+    let event = |number: usize| ClusterEvent::warning(Involved::node("n"), "Unreadable", format!("number {number}"));
+    Findings {
+        terminate: claims.iter().map(|claim| claim.value.key.name.clone()).collect(),
+        abandoned: vec!["forsaken".to_owned()],
+        release_mirrors: vec!["left".to_owned()],
+        release_nodes: vec!["n".to_owned()],
+        hydrate: vec![("n".to_owned(), "default".to_owned())],
+        events: (0..20).map(event).collect(),
+        note: (0..40).map(sighting).collect(),
+        ..endings(claims)
+    }
+}
+
+fn sightings(world: &TestWorld) -> Vec<Stored<Sighting>> {
+    block_on(world.ports().read_all::<Sighting>(&ClusterName::new("c"))).unwrap()
+}
+
+struct Sweeps;
+
+impl Functions for Sweeps {
+    fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(async move {
+            let Input::Doorbell(Doorbell::Sweep { cluster, .. }) = input else { return Ok(()) };
+            let adapters = Adapters::all(&ports);
+            crate::handle(adapters, &Settings::default(), &cluster).await.map(|_| ()).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// Every call to table, cluster, queue and EC2 has latency: one claim after another would take twice as long.
+#[test]
+fn two_hundred_claims_are_ended_within_five_seconds() {
+    let mut world = TestWorld::with_functions("c", at(0), Arc::new(Sweeps));
+    world.create(pool_named("default"));
+    keep(&world, 200);
+    world.run_until(at(200));
+    block_on(world.ports().send_now(Doorbell::sweep("c".into()))).unwrap();
+    world.run_for(SignedDuration::from_secs(5));
+    assert_eq!(ended(&world), 200);
+}
+
+#[test]
+fn many_claims_are_ended_and_reported_in_their_order() {
+    let mut world = still();
+    world.create(pool_named("default"));
+    let names: Vec<String> = keep(&world, 40).iter().map(|claim| format!("nodeclaim/{}", claim.value.key.name)).collect();
+    world.run_until(at(200));
+    let report = sweep(&world, &Settings::default());
+    let disrupted = report.decisions.iter().filter(|decision| decision.kind == DecisionKind::Disrupted);
+    assert_eq!(disrupted.map(|decision| decision.subject.clone()).collect::<Vec<_>>(), names);
+    assert_eq!((report.counted("ended"), ended(&world)), (40, 40));
+    let rung = |function: Function| world.doorbells().into_iter().filter(|one| *one == function).count();
+    assert_eq!((rung(Function::Terminate), rung(Function::Schedule)), (40, 1), "pods are planned once for all of them");
+}
+
+#[test]
+fn a_claim_that_was_changed_meanwhile_is_left_and_keeps_no_other() {
+    let world = still();
+    let claims = keep(&world, 20);
+    let changed = Claim { pods_fingerprint: Some(7), ..claims[3].value.clone() };
+    block_on(world.ports().update(&changed, claims[3].revision)).unwrap();
+    let (outcome, report) = execute(&world.ports(), "c", &claims, endings(&claims));
+    assert_eq!((outcome, report.counted("ended"), ended(&world)), (Ok(()), 19, 19));
+    assert_eq!(world.claim(&changed.key), changed);
+}
+
+#[test]
+fn claims_of_a_pool_that_exists_or_cannot_be_looked_up_are_kept() {
+    let world = still();
+    let claims = keep(&world, 20);
+    // An API server that does not answer.
+    let (outcome, report) = execute(&world.ports(), "unknown", &claims, endings(&claims));
+    assert!(matches!(outcome, Err(HandleError::Cluster(_))), "{outcome:?}");
+    assert_eq!((report.counted("endings_doubted"), ended(&world)), (20, 0));
+    world.create(pool_named("default"));
+    let (outcome, report) = execute(&world.ports(), "c", &claims, endings(&claims));
+    assert_eq!((outcome, report.counted("endings_doubted"), ended(&world)), (Ok(()), 20, 0));
+}
+
+#[test]
+fn sightings_are_kept_and_forgotten_all_at_once() {
+    let world = still();
+    execute(&world.ports(), "c", &[], everything(&[])).0.unwrap();
+    let known = sightings(&world);
+    let objects = ClusterObjects::default();
+    let (ports, cluster) = (world.ports(), ClusterName::new("c"));
+    let adapters = Adapters::all(&ports);
+    let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects: &objects, sightings: &known, failure: None };
+    let left = known[0].value.subject.clone();
+    let forget = known[1..].iter().map(|sighting| sighting.value.subject.clone()).collect();
+    block_on(executor.run(Findings { forget, ..Findings::default() }, &mut Report::default())).unwrap();
+    assert_eq!(sightings(&world).iter().map(|sighting| sighting.value.subject.clone()).collect::<Vec<_>>(), [left]);
+}
+
+/// Claims with their drift, of which nothing is stored yet.
+fn drifted(claims: &[Stored<Claim>]) -> Vec<(&Stored<Claim>, Claim)> {
+    let drift = |claim: &Claim| {
+        let mut next = claim.clone();
+        conditions::set(&mut next.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", at(20));
+        next
+    };
+    claims.iter().map(|claim| (claim, drift(&claim.value))).collect()
+}
+
+fn noted(world: &TestWorld) -> usize {
+    let has_drifted = |claim: &&Stored<Claim>| conditions::find(&claim.value.conditions, conditions::DRIFTED).is_some();
+    stored(world).iter().filter(has_drifted).count()
+}
+
+#[test]
+fn drift_of_many_claims_is_stored_but_of_those_that_were_changed_meanwhile() {
+    let world = still();
+    let claims = keep(&world, 20);
+    let changed = Claim { pods_fingerprint: Some(7), ..claims[3].value.clone() };
+    block_on(world.ports().update(&changed, claims[3].revision)).unwrap();
+    let (ports, mut report) = (world.ports(), Report::default());
+    block_on(crate::store_drift(Adapters::all(&ports), &drifted(&claims), &mut report)).unwrap();
+    assert_eq!((report.counted("drift_noted"), report.counted("handed_over"), noted(&world)), (19, 0, 19));
+    assert_eq!(world.claim(&changed.key), changed);
+}
+
+#[test]
+fn drift_for_which_there_is_no_time_is_left_to_the_next_sweep() {
+    let world = still();
+    let claims = keep(&world, 20);
+    for (left, expected) in [(1_900, 0), (2_500, 16)] {
+        let (ports, mut report) = (with_time(&world, SignedDuration::from_millis(left)), Report::default());
+        block_on(crate::store_drift(Adapters::all(&ports), &drifted(&claims), &mut report)).unwrap();
+        assert_eq!((noted(&world), report.counted("handed_over")), (expected, 1), "sixteen are written at once");
+    }
+}
