@@ -216,25 +216,31 @@ impl<P: Rights> Executor<'_, P> {
             let outcome = self.ports.queues().send_now(Doorbell::Refresh { cluster: cluster.clone() }).await;
             self.keep_failure(outcome);
         }
-        for claim in &findings.terminate {
-            report.count("endings_sent_again");
-            let doorbell = Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
-            let outcome = self.ports.queues().send_now(doorbell).await;
-            self.keep_failure(outcome);
+        for some in findings.terminate.chunks(CONCURRENT_REQUESTS) {
+            if !self.has_time() {
+                return;
+            }
+            let doorbell = |claim: &ClaimName| Doorbell::Terminate { cluster: cluster.clone(), claim: claim.clone() };
+            let sent = concurrently(some.iter().map(|claim| self.ports.queues().send_now(doorbell(claim)))).await;
+            for outcome in sent {
+                report.count("endings_sent_again");
+                self.keep_failure(outcome);
+            }
         }
     }
 
     async fn write_objects(&mut self, findings: &Findings, report: &mut Report) {
         let (ports, cluster) = (self.ports, self.cluster);
+        let has_time = || ports.clock().has_time_for(TIME_PER_STEP);
         self.release_objects(findings, report).await;
-        for node in &findings.demote_nodes {
+        for node in findings.demote_nodes.iter().take_while(|_| has_time()) {
             let on_demand = (labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
             let remove_labels = labels::OF_RESERVATIONS.iter().map(|label| (*label).to_owned()).collect();
             let patch = NodePatch { labels: [on_demand].into(), remove_labels, ..NodePatch::default() };
             let demoted = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
             report.count(if demoted { "nodes_demoted" } else { "demotions_failed" });
         }
-        for (node, class) in &findings.hydrate {
+        for (node, class) in findings.hydrate.iter().take_while(|_| has_time()) {
             let label = (labels::EC2_NODE_CLASS.to_owned(), class.clone());
             let patch = NodePatch { labels: [label].into(), ..NodePatch::default() };
             let hydrated = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
@@ -270,9 +276,17 @@ impl<P: Rights> Executor<'_, P> {
             let outcome = demote(self.ports, claim, report).await;
             self.keep_failure(outcome);
         }
-        for event in &findings.events {
-            publish_event(self.ports.cluster(), self.cluster, event).await;
-            report.count("warned");
+        for some in findings.events.chunks(CONCURRENT_REQUESTS) {
+            if !self.has_time() {
+                report.count("events_failed");
+                return;
+            }
+            for published in concurrently(some.iter().map(|event| publish_event(self.ports.cluster(), self.cluster, event))).await {
+                report.count(match published {
+                    BestEffort::Done => "warned",
+                    BestEffort::Failed => "events_failed",
+                });
+            }
         }
     }
 }

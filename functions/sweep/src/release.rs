@@ -3,7 +3,7 @@
 
 use crate::Rights;
 use crate::compare::{Findings, Sightings};
-use crate::execute::Executor;
+use crate::execute::{Executor, TIME_PER_STEP};
 use whittle_api::labels;
 use whittle_claims::{DecisionKind, Revision, Sighting};
 use whittle_ec2::instance::{Instance, InstanceState};
@@ -28,10 +28,11 @@ impl Sightings<'_> {
 }
 
 impl<P: Rights> Executor<'_, P> {
-    /// Releases the objects in the findings.
+    /// Releases the objects in the findings, while there is time.
     pub(crate) async fn release_objects(&mut self, findings: &Findings, report: &mut Report) {
         let (ports, cluster) = (self.ports, self.cluster);
-        for name in &findings.abandoned {
+        let has_time = || ports.clock().has_time_for(TIME_PER_STEP);
+        for name in findings.abandoned.iter().take_while(|_| has_time()) {
             if self.awaits_claim_denial(name, report).await {
                 continue;
             }
@@ -42,7 +43,7 @@ impl<P: Rights> Executor<'_, P> {
                 report.decide(ports.clock().now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
             }
         }
-        for name in &findings.release_mirrors {
+        for name in findings.release_mirrors.iter().take_while(|_| has_time()) {
             if self.awaits_claim_denial(name, report).await {
                 continue;
             }
@@ -50,7 +51,7 @@ impl<P: Rights> Executor<'_, P> {
                 report.count("mirrors_released");
             }
         }
-        for name in &findings.release_nodes {
+        for name in findings.release_nodes.iter().take_while(|_| has_time()) {
             let node = self.objects.nodes.iter().find(|node| node.metadata.name == *name);
             let id = ProviderId::new(node.map_or("", |node| node.spec.provider_id.as_str())).instance_id();
             if let Ok(id) = id {

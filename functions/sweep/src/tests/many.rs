@@ -6,6 +6,7 @@ use crate::compare::{Ending, Findings, Missing};
 use crate::execute::Executor;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, conditions};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Sighting, Stored};
@@ -142,6 +143,20 @@ fn claims_of_a_pool_that_exists_or_cannot_be_looked_up_are_kept() {
     world.create(pool_named("default"));
     let (outcome, report) = execute(&world.ports(), "c", &claims, endings(&claims));
     assert_eq!((outcome, report.counted("endings_doubted"), ended(&world)), (Ok(()), 20, 0));
+}
+
+#[test]
+fn a_sweep_without_time_begins_nothing_but_keeps_what_it_saw() {
+    let world = still();
+    world.create(node(false));
+    let claims = keep(&world, 20);
+    let (outcome, report) = execute(&with_time(&world, SignedDuration::from_secs(1)), "c", &claims, everything(&claims));
+    assert_eq!((outcome, report.counts), (Ok(()), BTreeMap::from([("events_failed", 1)])));
+    assert_eq!((ended(&world), world.doorbells().len(), sightings(&world).len()), (0, 0, 40));
+    let (outcome, report) = execute(&world.ports(), "c", &claims, Findings { note: Vec::new(), ..everything(&claims) });
+    assert_eq!((outcome, ended(&world)), (Ok(()), 20));
+    let done = ["ended", "endings_sent_again", "releases_doubted", "nodes_hydrated", "warned"].map(|word| report.counted(word));
+    assert_eq!(done, [20, 20, 3, 1, 20]);
 }
 
 #[test]
