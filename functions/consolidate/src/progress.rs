@@ -183,12 +183,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Requests the deletion of one of them.
-    async fn delete_old_claim(
-        &self,
-        snapshot: &Snapshot,
-        running: &Running,
-        deleting: &DeletingMachine,
-    ) -> Result<OldClaim, HandleError> {
+    async fn delete_old_claim(&self, snapshot: &Snapshot, running: &Running, deleting: &DeletingMachine) -> Result<OldClaim, HandleError> {
         let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };
         // Read again: its conditions were written a moment ago.
         let claim = match self.ports.store().get(&key).await {
