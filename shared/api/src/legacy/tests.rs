@@ -238,7 +238,7 @@ spec: {template: {spec: {nodeClassRef: {name: std}, requirements: []}}, disrupti
 ---
 apiVersion: karpenter.sh/v1beta1
 kind: NodeClaim
-metadata: {name: of-none, labels: {karpenter.sh/nodepool: y}}
+metadata: {name: of-none, labels: {karpenter.sh/nodepool: other}}
 spec: {nodeClassRef: {name: std}, requirements: []}
 ";
     let objects = converted(text, Purpose::OnRead).objects;

@@ -337,11 +337,12 @@ fn an_encoded_part_for_al2023_stays_encoded_and_keeps_the_header_that_says_how()
 fn an_encoded_node_config_of_the_user_is_decoded_for_nodeadm() {
     let config = "application/node.eks.aws";
     for (encoding, content_type, body, expected) in [
-        ("Quoted-Printable", config, "kind: Node=  \nConfig \n# =C3=A9=3d=", "kind: NodeConfig\n# é="),
-        ("base64", "Application/node.eks.aws; charset=utf-8", "a2luZDogTm9k\nZUNvbmZpZwo=", "kind: NodeConfig\n"),
-        ("8bit", config, "a: =C3", "a: =C3"),
+        ("Quoted-Printable", config, "apiVersion: node.eks.aws/v1alpha1\nkind: Node=  \nConfig \n# =C3=A9=3d=", "# é="),
+        ("base64", "Application/node.eks.aws; charset=utf-8", "YXBpVmVyc2lvbjogbm9k\nZS5la3MuYXdzL3YxYWxwaGExCmtpbmQ6IE5vZGVDb25maWcK", ""),
+        ("8bit", config, "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n# =C3", "# =C3"),
     ] {
-        assert_eq!(part_for_al2023(encoding, content_type, body), Ok(Part::new(content_type, expected)), "{encoding}");
+        let expected = format!("apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n{expected}");
+        assert_eq!(part_for_al2023(encoding, content_type, body), Ok(Part::new(content_type, &expected)), "{encoding}");
     }
     for (encoding, body) in
         [("base64", "!"), ("base64", "/w=="), ("quoted-printable", "=+1"), ("quoted-printable", "a=3"), ("quoted-printable", "=FF")]
