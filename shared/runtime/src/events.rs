@@ -51,8 +51,8 @@ pub struct WorkItem {
     pub message_ids: Vec<String>,
 }
 
-/// A doorbell to send instead of doing the work: a cluster that exhausts the memory or whose API server hangs affects no other if each
-/// has an invocation of its own.
+/// A doorbell to send instead of doing the work: each cluster gets its own invocation, so that a cluster that exhausts the memory
+/// or whose API server hangs affects no other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoorbellToSend {
     pub doorbell: Doorbell,
@@ -79,8 +79,6 @@ pub struct StartedMessage {
 pub struct Decoded {
     /// Work on whole clusters is of one cluster only.
     pub work: Vec<WorkItem>,
-    /// Work on other clusters of the batch, an item for each.
-    pub others: Vec<WorkItem>,
     pub doorbells: Vec<DoorbellToSend>,
     /// Work for the clusters of these instances, which are still to be looked up.
     pub started: Vec<StartedMessage>,
@@ -143,7 +141,7 @@ fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Res
             Err(reason) => decoded.poison.push(PoisonMessage { message_id, reason }),
         }
     }
-    set_others_aside(&mut decoded);
+    forward_other_clusters(function, &mut decoded);
     Ok(decoded)
 }
 
@@ -162,28 +160,20 @@ fn add_work(items: &mut Vec<WorkItem>, work: Work, message_id: String) {
     }
 }
 
-/// Keeps the work on the first cluster of a batch, and sets that on the others aside.
-pub(crate) fn set_others_aside(decoded: &mut Decoded) {
+/// Keeps the work on the first cluster of a batch, and sends doorbells for the others, which get separate invocations.
+pub(crate) fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     let first = decoded.work.first().and_then(|item| item.work.cluster()).cloned();
     let (own, others): (Vec<WorkItem>, Vec<WorkItem>) = std::mem::take(&mut decoded.work)
         .into_iter()
         .partition(|item| !matches!(item.work, Work::Cluster(_) | Work::Tick(_)) || item.work.cluster() == first.as_ref());
     decoded.work = own;
     for WorkItem { work, message_ids } in others {
-        for message_id in message_ids {
-            add_work(&mut decoded.others, work.clone(), message_id);
-        }
+        let doorbell = match work {
+            Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: false }),
+            work => work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone())),
+        };
+        decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToSend { doorbell, message_ids }));
     }
-}
-
-/// The doorbell that gives the work on a cluster an invocation of its own.
-pub(crate) fn doorbell_of(function: Function, item: WorkItem) -> Option<DoorbellToSend> {
-    let WorkItem { work, message_ids } = item;
-    let doorbell = match work {
-        Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: false }),
-        work => work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone())),
-    };
-    doorbell.map(|doorbell| DoorbellToSend { doorbell, message_ids })
 }
 
 /// The instance of an EventBridge envelope about a started one.
@@ -262,10 +252,8 @@ mod tests {
     #[track_caller]
     fn check_doorbells(function: Function, event: &Value, expected: &[(Doorbell, &[&str])]) {
         let decoded = decode(function, event, &clusters()).expect("the event can be decoded");
-        let others = decoded.others.into_iter().filter_map(|item| doorbell_of(function, item));
-        let all: Vec<DoorbellToSend> = decoded.doorbells.into_iter().chain(others).collect();
         let doorbells: Vec<(Doorbell, Vec<&str>)> =
-            all.iter().map(|sent| (sent.doorbell.clone(), sent.message_ids.iter().map(String::as_str).collect())).collect();
+            decoded.doorbells.iter().map(|sent| (sent.doorbell.clone(), sent.message_ids.iter().map(String::as_str).collect())).collect();
         assert_eq!(doorbells, expected.iter().map(|(doorbell, ids)| (doorbell.clone(), ids.to_vec())).collect::<Vec<_>>());
     }
 
@@ -280,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn work_on_other_clusters_is_set_aside_and_can_be_sent_on() {
+    fn an_invocation_processes_one_cluster_and_forwards_the_others() {
         let schedule = |cluster: &str| Doorbell::Schedule { cluster: cluster.into() };
         let event = batch(&[&body(&schedule("b")), &body(&schedule("a")), &body(&schedule("b")), &body(&schedule("a"))]);
         check(Function::Schedule, &event, &[(Work::Cluster("b".into()), &["m0", "m2"])]);

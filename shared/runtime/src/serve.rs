@@ -4,7 +4,6 @@ use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
 use crate::events::{self, Decoded, DoorbellToSend, Work, WorkItem};
-use crate::in_flight::InFlight;
 use crate::secrets::RelaySecrets;
 use crate::wiring::{Connections, Shell};
 use crate::{started, telemetry};
@@ -14,17 +13,12 @@ use futures::stream::{self, StreamExt};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Queues, Report, error_chain};
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
 /// Work items of one event that run concurrently: a batch holds ten messages.
 const CONCURRENCY_MAX: usize = 10;
-/// How long the other clusters of a batch wait for one before them. Most runs of a tick are done by then, while each message that is sent
-/// on waits for another batch: with thirty clusters the last of them came half a minute later.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// Work that starts with less time than this would only be interrupted.
 const WORK_TIME_MIN: SignedDuration = SignedDuration::from_millis(500);
 
@@ -78,8 +72,7 @@ struct Failure {
     reason: String,
 }
 
-/// Sends the doorbells for other invocations, then does the work: that on other clusters of a batch after the first, or by invocations of
-/// their own.
+/// Sends the doorbells for other invocations, then does the work.
 async fn process<H>(function: Function, shell: &Shell, mut decoded: Decoded, handler: &H) -> Vec<Processed>
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
@@ -87,7 +80,7 @@ where
     let mut processed = Vec::new();
     if !decoded.started.is_empty() {
         let cluster_of = async |instance: &InstanceId| Ok(shell.store.by_instance(instance).await?.map(|claim| claim.value.key.cluster));
-        let failures = started::assign(&shell.settings.clusters, cluster_of, &mut decoded).await;
+        let failures = started::assign(function, &shell.settings.clusters, cluster_of, &mut decoded).await;
         processed.extend(failures.into_iter().map(|(message_id, error)| failed(vec![message_id], &error.into())));
     }
     for poison in decoded.poison {
@@ -95,66 +88,23 @@ where
         processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });
     }
     let in_flight = &decoded.in_flight;
-    processed.extend(send_all(function, shell, decoded.doorbells, in_flight).await);
-    let others = decoded.others.into_iter().map(|item| vec![item]);
-    let clusters: VecDeque<Vec<WorkItem>> = std::iter::once(decoded.work).filter(|own| !own.is_empty()).chain(others).collect();
-    let work = async |items: Vec<WorkItem>| run_all(function, shell, items, in_flight, handler).await;
-    let send_on = async |rest: Vec<Vec<WorkItem>>| {
-        let doorbells = rest.into_iter().flatten().filter_map(|item| events::doorbell_of(function, item)).collect();
-        send_all(function, shell, doorbells, in_flight).await
-    };
-    processed.extend(one_after_another(PATIENCE, clusters, work, send_on).await);
-    processed
-}
-
-/// Works on clusters one after another as long as none takes longer than `patience`; then `send_on` gets those that are left.
-async fn one_after_another<I, R>(
-    patience: Duration,
-    mut clusters: VecDeque<I>,
-    work: impl AsyncFn(I) -> Vec<R>,
-    send_on: impl AsyncFn(Vec<I>) -> Vec<R>,
-) -> Vec<R> {
-    let mut done = Vec::new();
-    while let Some(next) = clusters.pop_front() {
-        let mut run = pin!(work(next));
-        let quick = tokio::time::timeout(patience, run.as_mut()).await;
-        match quick {
-            Ok(results) => done.extend(results),
-            Err(_) => {
-                let rest = Vec::from(std::mem::take(&mut clusters));
-                let (results, sent) = futures::join!(run, send_on(rest));
-                done.extend(sent.into_iter().chain(results));
-            }
-        }
-    }
-    done
-}
-
-/// Sends doorbells, and has the messages that requested them deleted.
-async fn send_all(function: Function, shell: &Shell, doorbells: Vec<DoorbellToSend>, in_flight: &InFlight) -> Vec<Processed> {
-    let sent = stream::iter(doorbells).map(async |doorbell| {
+    let sent = stream::iter(decoded.doorbells).map(async |doorbell| {
         let sent = send(&shell.queues, doorbell).await;
         if !sent.redeliver {
             in_flight.release(function, &shell.queues, &sent.message_ids).await;
         }
         sent
     });
-    sent.buffer_unordered(CONCURRENCY_MAX).collect().await
-}
-
-/// Does work items of one cluster, or small ones of several.
-async fn run_all<H>(function: Function, shell: &Shell, items: Vec<WorkItem>, in_flight: &InFlight, handler: &H) -> Vec<Processed>
-where
-    H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
-{
-    let runs = stream::iter(items).map(async |item| {
+    processed.extend(sent.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
+    let runs = stream::iter(decoded.work).map(async |item| {
         let done = run(function, shell, item, handler).await;
         if done.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater) {
             in_flight.retry_soon(function, &shell.queues, &done.message_ids).await;
         }
         done
     });
-    runs.buffer_unordered(CONCURRENCY_MAX).collect().await
+    processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
+    processed
 }
 
 /// Sends a doorbell. When that fails, so does the processing of the messages that requested it.
@@ -417,30 +367,6 @@ mod tests {
         for disposition in [Disposition::RetryLater, Disposition::Replan, Disposition::Drop] {
             assert!(only_message(disposition).is_ok(), "{disposition:?}");
         }
-    }
-
-    #[tokio::test]
-    async fn clusters_of_a_batch_follow_one_another_until_one_is_slow() {
-        let (begun, is_sent) = (Mutex::new(Vec::new()), tokio::sync::Notify::new());
-        let work = async |name: &'static str| {
-            begun.lock().expect("the lock is not poisoned").push(name);
-            if name == "slow" {
-                is_sent.notified().await;
-            }
-            vec![format!("did {name}")]
-        };
-        let send_on = async |rest: Vec<&'static str>| {
-            is_sent.notify_one();
-            rest.into_iter().map(|name| format!("sent {name}")).collect::<Vec<_>>()
-        };
-        let batch = |names: &[&'static str]| names.iter().copied().collect::<VecDeque<_>>();
-        let none_is = one_after_another(Duration::from_secs(60), batch(&["a", "b"]), &work, &send_on).await;
-        assert_eq!(none_is, ["did a", "did b"]);
-        let done = one_after_another(Duration::from_millis(1), batch(&["a", "slow", "c", "d"]), &work, &send_on).await;
-        assert_eq!(done, ["did a", "sent c", "sent d", "did slow"], "they do not wait for its end");
-        assert_eq!(*begun.lock().expect("the lock is not poisoned"), ["a", "b", "a", "slow"]);
-        let alone = one_after_another(Duration::from_millis(1), batch(&["slow"]), &work, &send_on).await;
-        assert_eq!(alone, ["did slow"]);
     }
 
     /// Records the doorbells, or refuses them.

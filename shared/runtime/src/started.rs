@@ -3,6 +3,7 @@
 //! Every instance of the account has such a notice. One that belongs to no claim is somebody else's, or its launch has not stored it yet
 //! and rings for it then.
 
+use crate::Function;
 use crate::events::{self, Decoded};
 use futures::stream::{self, StreamExt};
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ const CONCURRENT_LOOK_UPS: usize = 10;
 /// Adds the work for started machines to a batch. `cluster_of` says whose an instance is. The messages of machines that could not be
 /// looked up are returned.
 pub(crate) async fn assign(
+    function: Function,
     served: &[ClusterName],
     cluster_of: impl AsyncFn(&InstanceId) -> Result<Option<ClusterName>, StoreError>,
     decoded: &mut Decoded,
@@ -32,16 +34,17 @@ pub(crate) async fn assign(
             Err(error) => failed.extend(messages.into_iter().map(|message| (message, error.clone()))),
         }
     }
-    events::set_others_aside(decoded);
+    events::forward_other_clusters(function, decoded);
     failed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::{StartedMessage, WorkItem};
-    use crate::{Function, Work, decode};
+    use crate::events::{DoorbellToSend, StartedMessage, WorkItem};
+    use crate::{Work, decode};
     use futures::executor::block_on;
+    use whittle_claims::Doorbell;
 
     fn started(instance: &str, message_id: &str) -> StartedMessage {
         StartedMessage { instance: InstanceId::new(instance), message_id: message_id.to_owned() }
@@ -58,7 +61,7 @@ mod tests {
     fn assigned(messages: &[(&str, &str)]) -> (Decoded, Vec<String>) {
         let started = messages.iter().map(|(instance, id)| started(instance, id)).collect();
         let mut decoded = Decoded { started, ..Decoded::default() };
-        let failed = block_on(assign(&["a".into(), "b".into()], cluster_of, &mut decoded));
+        let failed = block_on(assign(Function::Register, &["a".into(), "b".into()], cluster_of, &mut decoded));
         (decoded, failed.into_iter().map(|(message, _)| message).collect())
     }
 
@@ -66,8 +69,8 @@ mod tests {
     fn machines_of_claims_ring_for_their_cluster_once() {
         let (decoded, failed) = assigned(&[("i-a1", "m0"), ("i-b1", "m1"), ("i-a2", "m2"), ("i-a1", "m3")]);
         let own = WorkItem { work: Work::Cluster("a".into()), message_ids: ["m0", "m3", "m2"].map(str::to_owned).to_vec() };
-        let other = WorkItem { work: Work::Cluster("b".into()), message_ids: vec!["m1".to_owned()] };
-        assert_eq!((decoded.work, decoded.others, failed), (vec![own], vec![other], vec![]));
+        let other = DoorbellToSend { doorbell: Doorbell::Register { cluster: "b".into() }, message_ids: vec!["m1".to_owned()] };
+        assert_eq!((decoded.work, decoded.doorbells, failed), (vec![own], vec![other], vec![]));
     }
 
     #[test]
