@@ -457,7 +457,7 @@ fn each_object_from_before_v1_is_judged_as_what_became_of_it() {
         let pool = old_pool(name, "").replace("{name: default}", &format!("{{name: {class}}}"));
         pool.replace("maxPods: 20", &format!("maxPods: {pods}"))
     };
-    let input = [pool("x", "b", 11), class("a"), pool("y", "a", 22), class("b"), pool("z", "missing", 33)].concat();
+    let input = [pool("x", "b", 11), class("a"), pool("w", "a", 22), class("b"), pool("z", "missing", 33)].concat();
     let ran = run_on(&json(), &input);
     let objects = ran.objects();
     assert_eq!((ran.code, objects.len()), (ExitCode::SUCCESS, 5), "{}", ran.out);
