@@ -3,7 +3,7 @@
 //! or evicted for that.
 
 use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
-use crate::{hand_over, standalone};
+use crate::{hand_over, standalone, unreadable};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodeClassReference, NodePool, Requirement};
@@ -111,18 +111,20 @@ fn is_of_aws(node_claim: &NodeClaim) -> bool {
 
 /// Managed NodeClaims without claim and machine: nothing will advance them. A standalone one gets a new claim.
 pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    // A claim that cannot be read may name the machine, or a NodeClaim that cannot be read may have it.
+    let is_whole = input.unreadable.is_empty() && !unreadable::hides_machines(input.claims, input.objects);
     // The NodeClaim of a failed launch has no finalizer any more.
     let stays = |node_claim: &&NodeClaim| is_marked(node_claim) && !node_claim.metadata.is_deleting();
     let mut begun = 0;
     for node_claim in input.objects.node_claims.iter().filter(stays) {
         let name = &node_claim.metadata.name;
-        if input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
+        if input.unreadable.contains(name) || input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
             continue;
         }
-        // Plans wait for what is recorded here, and stop waiting when it is old.
+        // Plans wait until what is recorded here is old: it is recorded as well while nothing can be done about it.
         sightings.is_due(Sighting::unclaimed(name), UNCLAIMED_EXPIRY);
         // EC2 not showing a machine of a shifted zone proves nothing.
-        if has_machine(node_claim, input) || input.shifted.are_of(&node_claim.metadata.labels) {
+        if !is_whole || has_machine(node_claim, input) || input.shifted.are_of(&node_claim.metadata.labels) {
             continue;
         }
         if !sightings.is_confirmed(format!("nodeclaim/{name} without claim and machine"), ABANDONED_AFTER) {

@@ -239,9 +239,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     health::hydration(input, &mut out);
     find_orphans(input, &mut sightings, &mut out);
     find_releasable(input, &mut sightings, &mut out);
-    if input.unreadable.is_empty() && !unreadable::hides_machines(input.claims, input.objects) {
-        adopt::abandoned(input, &mut sightings, &mut out);
-    }
+    adopt::abandoned(input, &mut sightings, &mut out);
     report_unreadable(input, &mut sightings, &mut out);
     for name in input.templates.iter().filter(|name| !input.in_use.names.contains(*name)) {
         // A template that an unknown call may need is kept.

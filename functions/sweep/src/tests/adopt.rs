@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, Requirement};
-use whittle_api::labels;
+use whittle_api::{ObjectMeta, Unreadable, labels};
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
@@ -520,4 +520,26 @@ fn the_first_sighting_of_a_nodeclaim_without_a_claim_is_kept() {
     let subject = Sighting::unclaimed("default-1");
     assert!(first.note.iter().any(|noted| noted.subject == subject));
     assert!(second.note.iter().all(|noted| noted.subject != subject) && !second.forget.contains(&subject));
+}
+
+/// Plans wait for ten minutes from that sighting on, and for ever without it.
+#[test]
+fn a_nodeclaim_without_a_claim_is_sighted_also_while_others_cannot_be_read() {
+    let odd = || {
+        let meta = ObjectMeta { uid: "theirs".into(), ..ObjectMeta::named("theirs") };
+        Unreadable::refused(NodeClaim::API_VERSION, NodeClaim::KIND, meta, "spec", "written by a later release")
+    };
+    let subject = Sighting::unclaimed("copy");
+    let of_claims = |scene: &mut Scene| scene.unreadable = vec!["other".into()];
+    let of_objects = |scene: &mut Scene| scene.objects.unreadable = vec![odd()];
+    let both: [&dyn Fn(&mut Scene); 2] = [&of_claims, &of_objects];
+    for hide in both {
+        let hidden = change(copied(), hide);
+        let (first, second) = hidden.twice(3_600);
+        assert!(first.note.iter().any(|noted| noted.subject == subject), "{first:?}");
+        assert!(second.note.iter().all(|noted| noted.subject != subject) && !second.forget.contains(&subject), "{second:?}");
+        assert_eq!((second.abandoned.len(), second.answer.len()), (0, 0), "its machine may be hidden");
+    }
+    let own = change(copied(), |scene| scene.unreadable = vec!["copy".into()]);
+    assert!(own.compare(&[], 100).note.iter().all(|noted| noted.subject != subject), "a claim that cannot be read exists");
 }
