@@ -4,7 +4,7 @@
 use crate::cluster_api::POOL;
 use crate::wire::run;
 use std::sync::Arc;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{Condition, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Machine, mirror};
@@ -130,6 +130,20 @@ fn no_command_follows_from_what_only_old_nodes_show() {
         node.metadata.annotations.remove(labels::DO_NOT_DISRUPT);
     });
     assert!((0..17).any(|_| !scene.rests() && scene.proposes()), "what is new shows within a quarter of an hour");
+}
+
+#[test]
+fn a_node_that_a_rollback_left_closed_is_opened_by_the_next_tick_though_nothing_has_changed() {
+    let mut scene = Scene::new();
+    assert!((0..5).any(|_| scene.rests()));
+    scene.world.change::<Node>("n", |node| node.spec.taints.push(Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)));
+    // As a pass saw it that was refused to remove the taint: the Node was written meanwhile.
+    let ports = scene.world.ports();
+    let seen = run(ClusterReader::read(&ports, &scene.cluster, Scope::All, None)).expect("it answers");
+    assert_eq!(seen.nodes[0].spec.taints.len(), 1, "which is kept now");
+    let report = scene.consolidates();
+    let node = scene.world.get::<Node>("n").expect("it is there");
+    assert_eq!((report.counted("rested"), report.counted("unmarked"), node.spec.taints.len()), (0, 1, 0), "{report}");
 }
 
 #[test]

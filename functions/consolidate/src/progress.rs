@@ -331,6 +331,11 @@ fn strays<'a>(snapshot: &'a Snapshot, known: &Disruptions) -> Vec<Stray<'a>> {
     kept.filter_map(stray).collect()
 }
 
+/// Whether a rollback is to be completed: no tick rests meanwhile, though nothing else has changed. Pure.
+pub(crate) fn has_strays(snapshot: &Snapshot, known: &Disruptions) -> bool {
+    !strays(snapshot, known).is_empty()
+}
+
 /// Removes the taint from our nodes that belong to no command, and the reason from their claims: those of a partial rollback. Many at
 /// once, while there is time: the next pass finds the others.
 pub(crate) async fn untaint_strays<P: Rights>(
