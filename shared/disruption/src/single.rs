@@ -24,6 +24,8 @@ pub(super) enum Aim {
 pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
     let nodes = interleave_pools(eligible(pass, Method::SingleNode), &pass.memory.unreached);
     if nodes.is_empty() {
+        // Nobody waits for a turn: who is waited for keeps passes following each other.
+        pass.memory.unreached.clear();
         return Vec::new();
     }
     let remaining = pass.budget(Reason::Underutilized);

@@ -511,6 +511,19 @@ fn nodes_that_a_short_pass_does_not_reach_are_evaluated_by_the_next() {
     assert_eq!(hurried.decide().timeouts, [Method::MultiNode, Method::SingleNode].into());
 }
 
+/// Passes follow each other while a node waits for its turn.
+#[test]
+fn no_node_waits_for_its_turn_once_none_may_be_consolidated() {
+    let mut scene = scene(&[("a", 2, "1500m"), ("b", 2, "1500m"), ("c", 2, "1500m")]);
+    scene.settings.simulations_max = 2;
+    let decision = scene.decide();
+    assert_eq!(decision.memory.unreached.len(), 1);
+    scene.memory = decision.memory;
+    scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
+    let decision = scene.decide();
+    assert!(decision.memory.unreached.is_empty(), "{:?}", decision.memory);
+}
+
 #[test]
 fn a_proposal_must_still_be_valid_after_its_wait() {
     let mut scene = scene(&[("big", 16, "1500m")]);
