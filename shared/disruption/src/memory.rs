@@ -179,13 +179,9 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
     for node in nodes {
         hash.text(node.name());
     }
-    for pod in &view.input.cluster.objects.pods {
-        hash.text(&pod.metadata.uid);
-        hash.text(&pod.metadata.name);
-        hash.text(&pod.spec.node_name);
-        hash.text(&pod.status.phase);
-        hash.number(u64::from(pod.metadata.is_deleting()));
-    }
+    // Their order does not matter: in a list that was caught up new pods come last, and so each execution environment has another.
+    let pods = view.input.cluster.objects.pods.iter();
+    hash.number(pods.fold(0, |sum: u64, pod| sum.wrapping_add(pod_hash(pod))));
     for machine in &view.machines {
         hash.text(machine.name());
         let flags = [
@@ -213,6 +209,16 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
             hash.number(offering.price.nanos() << 1 | u64::from(offering.available));
         }
     }
+    hash.0.finish()
+}
+
+fn pod_hash(pod: &Pod) -> u64 {
+    let mut hash = PassHash::default();
+    hash.text(&pod.metadata.uid);
+    hash.text(&pod.metadata.name);
+    hash.text(&pod.spec.node_name);
+    hash.text(&pod.status.phase);
+    hash.number(u64::from(pod.metadata.is_deleting()));
     hash.0.finish()
 }
 

@@ -459,6 +459,20 @@ fn a_pass_that_found_nothing_is_not_repeated_until_something_changes() {
     scene.expect_reason("fit", "NothingCheaper");
 }
 
+/// Two execution environments that follow the pods of a cluster have them in different orders.
+#[test]
+fn a_pass_that_found_nothing_is_not_repeated_for_another_order_of_the_pods() {
+    let mut scene = scene(&[("a", 2, "1500m"), ("b", 2, "1500m")]);
+    scene.memory = scene.expect(&[]).memory;
+    scene.now = noon() + 1.minute();
+    scene.objects.pods.reverse();
+    scene.expect_reason("a", "Unchanged");
+    for (pod, node) in scene.objects.pods.iter_mut().zip(["a", "b"]) {
+        pod.spec.node_name = node.into();
+    }
+    scene.expect_reason("a", "NothingCheaper");
+}
+
 #[test]
 fn an_exhausted_budget_does_not_repeat_the_search_for_the_others() {
     let mut scene = scene(&[("fit", 2, "1500m")]);
