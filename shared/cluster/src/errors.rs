@@ -48,6 +48,7 @@ pub(crate) enum Class {
 /// The class of an error response: HTTP code, Kubernetes' reason, reasons of its causes, message.
 pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) -> Class {
     match code {
+        _ if is_of_policy(message) => Class::Invalid,
         401 => Class::Unauthenticated,
         404 => Class::NotFound,
         409 if reason == "AlreadyExists" => Class::AlreadyExists,
@@ -64,6 +65,13 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
         400..500 => Class::Invalid,
         _ => Class::Unknown,
     }
+}
+
+/// Whether an admission webhook or a ValidatingAdmissionPolicy refused the request. Either chooses the code itself: 429 is that of webhooks
+/// that have pods moved by somebody else, 500 that of some which fail. It says nothing about the API server, nor about other requests.
+fn is_of_policy(message: &str) -> bool {
+    let of_webhook = message.starts_with("admission webhook ") && message.contains(" denied the request");
+    of_webhook || (message.contains("ValidatingAdmissionPolicy '") && message.contains(" denied request"))
 }
 
 /// What an error response says. Of a budget only the cause has the name and the numbers.
@@ -207,6 +215,22 @@ mod tests {
         check(503, "ServiceUnavailable", &[], "", Class::Throttled);
         check(504, "Timeout", &[], "", Class::Unknown);
         check(0, "", &[], "", Class::Unknown);
+    }
+
+    #[test]
+    fn what_a_policy_refuses_is_neither_an_outage_nor_throttling() {
+        let webhook = r#"admission webhook "drain.example.com" denied the request: the operator moves this pod"#;
+        let policy = "pods \"web-1\" is forbidden: ValidatingAdmissionPolicy 'keep' with binding 'keep' denied request: not now";
+        for code in [400, 401, 403, 404, 409, 422, 429, 500, 503] {
+            check(code, "", &[], webhook, Class::Invalid);
+            check(code, "", &[], policy, Class::Invalid);
+        }
+        // A webhook that does not answer may answer the next request.
+        let silent = r#"Internal error occurred: failed calling webhook "drain.example.com": context deadline exceeded"#;
+        check(500, "InternalError", &[], silent, Class::Unknown);
+        // What others say of webhooks does not count.
+        check(429, "TooManyRequests", &["DisruptionBudget"], "Cannot evict pod.", Class::Forbidden);
+        check(409, "Conflict", &[], "the object has been modified", Class::Conflict);
     }
 
     #[test]
