@@ -6,6 +6,7 @@ use super::watcher::{AGENT, Watcher, stack_name};
 use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, Uninstalled};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
+use crate::live::serving;
 use crate::programs::ProgramError;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ pub(super) struct Facts {
     pub(super) machines: Vec<String>,
     /// What blocks an addition: that Whittle was uninstalled, and how it is taken back; or why that is not known.
     pub(super) uninstalled: Option<Result<[String; 2], String>>,
+    /// Other stacks that change things in the cluster; not looked for where everything is to go.
+    pub(super) other_stacks: Option<Result<Vec<String>, String>>,
     /// EKS has no such cluster.
     pub(super) is_cluster_gone: bool,
     /// CloudFormation has no such stack.
@@ -215,15 +218,26 @@ struct AccountSide {
     secret: Option<Secret>,
     machines: Vec<String>,
     uninstalled: Option<Result<[String; 2], String>>,
+    other_stacks: Option<Result<Vec<String>, String>>,
     watcher: Watcher,
 }
 
 impl Facts {
     fn with(self, account: AccountSide) -> Self {
-        let AccountSide { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled, watcher } =
-            account;
-        let watcher = Watcher { neighbours: self.watcher.neighbours, ..watcher };
-        Self { entries, node_role, has_spot_role, subnets, security_groups, discovered, secret, machines, uninstalled, watcher, ..self }
+        Self {
+            entries: account.entries,
+            node_role: account.node_role,
+            has_spot_role: account.has_spot_role,
+            subnets: account.subnets,
+            security_groups: account.security_groups,
+            discovered: account.discovered,
+            secret: account.secret,
+            machines: account.machines,
+            uninstalled: account.uninstalled,
+            other_stacks: account.other_stacks,
+            watcher: Watcher { neighbours: self.watcher.neighbours, ..account.watcher },
+            ..self
+        }
     }
 }
 
@@ -301,6 +315,7 @@ fn of_account(
         });
         let machines = threads.spawn(|| told("the cluster's machines", account.machines(&wanted.cluster)));
         let uninstalled = threads.spawn(|| uninstalled(account, stack, wanted));
+        let others = threads.spawn(|| (!wanted.removes).then(|| serving::other_stacks(account, stack, &wanted.cluster)));
         let watcher = threads.spawn(|| watcher(account, stack, eks, wanted));
         let mut faults = Vec::new();
         let side = AccountSide {
@@ -313,6 +328,7 @@ fn of_account(
             secret: kept(joined(secret), &mut faults),
             machines: kept(joined(machines), &mut faults),
             uninstalled: joined(uninstalled),
+            other_stacks: joined(others),
             watcher: kept(joined(watcher), &mut faults),
         };
         if faults.is_empty() { Ok(side) } else { Err(faults) }

@@ -6,6 +6,7 @@ use super::step::{Action, MARK, State, Step};
 use super::watcher;
 use crate::live::account::{DISCOVERY, EC2_SERVICE, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged, ec2_service};
 use crate::live::deployment::FUNCTIONS;
+use crate::live::serving;
 use serde_json::{Value, json};
 use whittle_ports::{NamePatterns, Settings, names_of};
 use whittle_units::ClusterName;
@@ -14,6 +15,7 @@ use whittle_units::ClusterName;
 pub(super) fn add(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     let mut steps = vec![in_stack(facts, wanted), authentication(facts, wanted)];
     steps.extend(uninstalled(facts));
+    steps.extend(other_stacks(facts, wanted));
     steps.extend(access(facts, wanted));
     steps.extend([node_role(facts, wanted), node_entry(facts, wanted), spot_role(facts)]);
     steps.extend([discovery(facts, wanted, &SUBNETS), discovery(facts, wanted, &GROUPS)]);
@@ -29,8 +31,15 @@ pub(super) fn add(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     if wanted.sample {
         steps.push(sample(facts, wanted));
     }
+    // Nothing is made for a second deployment: its webhook, for one, would take the place of the other's.
+    if steps.iter().any(|step| step.id == OTHER_STACKS && matches!(step.state, State::Blocked { .. })) {
+        steps.iter_mut().filter(|step| step.id != OTHER_STACKS).for_each(|step| step.needs.push(OTHER_STACKS));
+    }
     steps
 }
+
+/// The step of [`other_stacks`].
+const OTHER_STACKS: &str = "other-stacks";
 
 fn in_stack(facts: &Facts, wanted: &Wanted) -> Step {
     let stack = &facts.stack;
@@ -59,6 +68,24 @@ fn uninstalled(facts: &Facts) -> Option<Step> {
         Err(fault) => State::LeftAlone(fault),
     };
     Some(Step::new("uninstalled", "no record of an uninstallation", "while it is there, nothing is launched for the cluster", state))
+}
+
+/// Something is to say of them only if there are some, or if that is not known.
+fn other_stacks(facts: &Facts, wanted: &Wanted) -> Option<Step> {
+    let state = match facts.other_stacks.as_ref()? {
+        Err(fault) => State::LeftAlone(fault.clone()),
+        Ok(others) => {
+            let first = others.first()?;
+            let why = format!("stack {} serves the cluster, too", others.join(", "));
+            if facts.stack.is_shadow() {
+                State::LeftAlone(format!("{why}; stack {} changes nothing, since its Mode is shadow", facts.stack.name))
+            } else {
+                State::blocked(why, serving::remedy(&wanted.cluster, first))
+            }
+        }
+    };
+    let why = "two launch for the same pods, and each takes the other's machines for its own";
+    Some(Step::new(OTHER_STACKS, "no other stack that serves the cluster", why, state))
 }
 
 fn authentication(facts: &Facts, wanted: &Wanted) -> Step {

@@ -152,6 +152,8 @@ fn what_the_user_has_to_do_blocks_with_the_remedy() {
     );
     let uninstalled = |facts: &mut Facts, _: &mut Wanted| facts.uninstalled = Some(Ok(["it was uninstalled".into(), "delete-item".into()]));
     blocked(uninstalled, "uninstalled", "it was uninstalled", "delete-item");
+    let served = |facts: &mut Facts, _: &mut Wanted| facts.other_stacks = Some(Ok(vec!["whittle-dev".into(), "old".into()]));
+    blocked(served, "other-stacks", "stack whittle-dev, old", "whittle uninstall --cluster shop --stack whittle-dev");
     blocked(|facts, _| facts.eks.authentication.clear(), "authentication", "CONFIG_MAP", "update-cluster-config");
     blocked(|facts, _| drop(facts.stack.outputs.remove("SweepRoleArn")), "access/sweep", "SweepRoleArn", "deploy");
     blocked(|facts, _| drop(facts.stack.outputs.remove("RelayUrl")), "webhook", "RelayUrl", "deploy");
@@ -164,6 +166,15 @@ fn what_the_user_has_to_do_blocks_with_the_remedy() {
     let long = |facts: &mut Facts, wanted: &mut Wanted| (facts.node_role, wanted.node_role) = (None, "r".repeat(65));
     blocked(long, "node-role", "", "NodeRoles");
     blocked(|facts, _| (facts.subnets, facts.discovered) = Default::default(), "subnets", "no subnets", "--subnets");
+}
+
+#[test]
+fn nothing_is_made_for_a_second_deployment() {
+    let of = |others: &[&str]| Facts { other_stacks: Some(Ok(others.iter().map(|name| (*name).to_owned()).collect())), ..bare() };
+    assert!(!crate::cluster::step::is_possible(&add(&of(&["whittle-dev"]), &wanted())));
+    let alone = add(&of(&[]), &wanted());
+    assert_eq!(alone, add(&bare(), &wanted()));
+    assert!(crate::cluster::step::is_possible(&alone));
 }
 
 #[test]
@@ -203,6 +214,12 @@ fn what_was_there_before_is_left_alone() {
     left_alone(|facts, _| facts.node_role = Some(role(&NODE_POLICIES[1..], &[])), "node-role", "AmazonEKSWorkerNodePolicy");
     left_alone(|facts, _| facts.pools.iter_mut().for_each(|pool| pool["metadata"] = json!({"name": "mine"})), "sample", "already");
     left_alone(|facts, _| facts.uninstalled = Some(Err("AccessDenied".into())), "uninstalled", "AccessDenied");
+    left_alone(|facts, _| facts.other_stacks = Some(Err("AccessDenied".into())), "other-stacks", "AccessDenied");
+    let shadow = |facts: &mut Facts, _: &mut Wanted| {
+        facts.other_stacks = Some(Ok(vec!["whittle-dev".into()]));
+        facts.stack.parameters.insert("Mode".into(), "shadow".into());
+    };
+    left_alone(shadow, "other-stacks", "its Mode is shadow");
     left_alone(|facts, _| facts.eks.version = "1.29".into(), "guard", "1.29");
     left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "AWS_IAM".into())), "webhook", "watcher");
     left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "OFF".into())), "webhook", "wait for the tick");

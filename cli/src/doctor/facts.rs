@@ -4,6 +4,7 @@ use crate::cluster::manifests;
 use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, Uninstalled, list, text};
 use crate::live::deployment::{Alarm, FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
+use crate::live::serving;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -57,6 +58,8 @@ pub(super) struct InAccount {
     pub(super) secret: Known<Option<Secret>>,
     /// That Whittle was uninstalled from the cluster, and how it is taken back.
     pub(super) uninstalled: Known<Option<[String; 2]>>,
+    /// Other stacks that change things in the cluster.
+    pub(super) other_stacks: Known<Vec<String>>,
 }
 
 /// What the cluster's API server has.
@@ -237,6 +240,7 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
         let subnets = threads.spawn(|| told(account.subnets(&select)));
         let groups = threads.spawn(|| told(account.security_groups(&select)));
         let secret = threads.spawn(|| if stack.takes_webhooks() { told(account.secret(stack.secret_parameter())) } else { Ok(None) });
+        let others = threads.spawn(|| serving::other_stacks(account, stack, cluster));
         let table = stack.output("TableName");
         let uninstalled = threads.spawn(|| {
             let record = told(account.uninstalled(table, cluster))?;
@@ -250,6 +254,7 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
             security_groups: joined(groups),
             secret: joined(secret),
             uninstalled: joined(uninstalled),
+            other_stacks: joined(others),
         }
     }))
 }

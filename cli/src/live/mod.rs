@@ -3,6 +3,7 @@
 pub(crate) mod account;
 pub(crate) mod deployment;
 pub(crate) mod kubernetes;
+pub(crate) mod serving;
 
 use crate::programs::Program;
 

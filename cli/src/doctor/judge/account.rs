@@ -3,7 +3,8 @@
 use super::super::facts::{Facts, InAccount};
 use super::{Finding, add, known};
 use crate::live::account::{NODE_POLICIES, SPOT_ROLE, Tagged, ec2_service};
-use crate::live::deployment::FUNCTIONS;
+use crate::live::deployment::{FUNCTIONS, Stack};
+use crate::live::serving;
 use crate::money::counted;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
@@ -11,7 +12,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     match &facts.account {
         Err(why) => all.push(Finding::unknown("access", why.clone())),
         Ok(account) => {
-            all.push(uninstalled(account));
+            all.extend([uninstalled(account), other_stacks(facts, account)]);
             all.extend([access(facts, account), node_role(facts, account), node_entry(facts, account), spot(account)]);
             all.extend([subnets(facts, account), security_groups(facts, account)]);
         }
@@ -45,6 +46,24 @@ fn uninstalled(account: &InAccount) -> Finding {
     known(check, &account.uninstalled, |record| match record {
         Some([what, remedy]) => Finding::problem(check, what.clone(), remedy.clone()),
         None => Finding::ok(check, "the table has no record of one"),
+    })
+}
+
+fn other_stacks(facts: &Facts, account: &InAccount) -> Finding {
+    let check = "other stacks";
+    known(check, &account.other_stacks, |others| match others.first() {
+        None => Finding::ok(check, "none serves the cluster"),
+        // Only the other one changes anything.
+        Some(_) if facts.stack.as_ref().is_ok_and(Stack::is_shadow) => {
+            Finding::ok(check, format!("{} serves the cluster, and this one is a shadow", others.join(", ")))
+        }
+        Some(first) => {
+            let what = format!(
+                "{} serves the cluster, too: both launch for the same pods, and each takes the other's machines for its own",
+                others.join(", ")
+            );
+            Finding::problem(check, what, serving::remedy(&facts.cluster, first))
+        }
     })
 }
 

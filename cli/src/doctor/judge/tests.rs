@@ -86,6 +86,7 @@ fn healthy() -> Facts {
             security_groups: Ok(tagged("sg-1")),
             secret: Ok(Some(Secret("stored".into()))),
             uninstalled: Ok(None),
+            other_stacks: Ok(Vec::new()),
         }),
         inside: Ok(InCluster {
             crds: Ok(manifests::crds()),
@@ -123,7 +124,7 @@ fn nothing_is_wrong_with_a_healthy_installation() {
     let found = findings(&healthy());
     let bad: Vec<_> = found.iter().filter(|finding| finding.status != Status::Ok || !finding.remedy.is_empty()).collect();
     assert_eq!(bad, Vec::<&Finding>::new());
-    assert_eq!(found.len(), 25);
+    assert_eq!(found.len(), 26);
 }
 
 /// After a change of the healthy installation one check, and no other, tells these words with this remedy.
@@ -224,6 +225,13 @@ fn the_account_is_judged() {
     found(Problem, mode, "cluster", "CONFIG_MAP", "update-cluster-config");
     let record = |facts: &mut Facts| facts.account().uninstalled = Ok(Some(["nothing is launched".into(), "delete-item".into()]));
     found(Problem, record, "uninstallation", "nothing is launched", "delete-item");
+    let served = |facts: &mut Facts| facts.account().other_stacks = Ok(vec!["whittle-dev".into()]);
+    found(Problem, served, "other stacks", "whittle-dev serves the cluster, too", "whittle uninstall --cluster shop --stack whittle-dev");
+    let shadow_beside = |facts: &mut Facts| {
+        served(facts);
+        facts.stack().parameters.insert("Mode".into(), "shadow".into());
+    };
+    found(Warning, shadow_beside, "mode", "shadow", "Mode=active");
     let groups = |facts: &mut Facts| {
         let entry = facts.account().entries.as_mut().unwrap().get_mut("arn:aws:iam::1:role/terminate").unwrap();
         entry.groups.remove("whittle:terminate");

@@ -1,0 +1,102 @@
+//! Which other stacks change things in a cluster: two launch for the same pods, and each adopts the other's machines.
+
+use super::account::Account;
+use super::deployment::Stack;
+
+/// What CloudFormation writes between a stack's name and its own letters into the name of the role of `launch`.
+const LAUNCH_ROLE: &str = "-LaunchRole-";
+/// The output with the ARN of that role.
+const LAUNCH_ROLE_ARN: &str = "LaunchRoleArn";
+
+/// The name of a role, without its path.
+fn role_name(arn: &str) -> &str {
+    arn.rsplit('/').next().unwrap_or_default()
+}
+
+/// The stack of a role of `launch`.
+fn stack_of(arn: &str) -> Option<&str> {
+    role_name(arn).split_once(LAUNCH_ROLE).map(|(stack, _)| stack).filter(|stack| !stack.is_empty())
+}
+
+/// Whether a stack with this role changes things in a cluster. That its functions may still enter one that it does not serve harms nobody,
+/// and neither does a shadow.
+fn acts(stack: &Stack, arn: &str, cluster: &str) -> bool {
+    stack.output(LAUNCH_ROLE_ARN) == arn && !stack.is_shadow() && stack.clusters().iter().any(|name| name == cluster)
+}
+
+/// Names of the stacks besides `own` that change things in a cluster.
+///
+/// # Errors
+/// What cannot be read.
+pub(crate) fn other_stacks(account: Account<'_>, own: &Stack, cluster: &str) -> Result<Vec<String>, String> {
+    let principals = match account.principals(cluster) {
+        // A cluster in mode CONFIG_MAP has no access entries.
+        Err(error) if error.says("authentication mode") => Vec::new(),
+        answer => answer.map_err(|error| format!("the access entries cannot be read: {error}"))?,
+    };
+    let mut found = Vec::new();
+    for arn in &principals {
+        let Some(name) = stack_of(arn).filter(|name| *name != own.name) else { continue };
+        let is_one = match Stack::find(&account, name)? {
+            Ok(stack) => acts(&stack, arn, cluster),
+            // It was deleted with its roles; or the role's name has room for the beginning of the stack's only.
+            Err(_) => account.has_role(role_name(arn)).map_err(|error| format!("the role {arn} cannot be read: {error}"))?,
+        };
+        if is_one && !found.iter().any(|known| known == name) {
+            found.push(name.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// What gives a cluster up in another stack.
+pub(crate) fn remedy(cluster: &str, other: &str) -> String {
+    format!(
+        "a cluster belongs to one stack: whittle uninstall --cluster {cluster} --stack {other} --yes until nothing is left, deploy {other} \
+         without it in Clusters, whittle cluster remove {cluster} --stack {other} (docs/guide/many-clusters.md); or deploy one of both with \
+         Mode=shadow"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLE: &str = "arn:aws:iam::1:role/whittle-dev-LaunchRole-1ABC2DEF3GHI";
+
+    #[test]
+    fn the_stack_of_a_launch_role_is_in_its_name() {
+        assert_eq!(stack_of(ROLE), Some("whittle-dev"));
+        assert_eq!(stack_of("arn:aws:iam::1:role/path/of/it/whittle-LaunchRole-1ABC"), Some("whittle"));
+        for other in [
+            "",
+            "arn:aws:iam::1:role/whittle-dev-SweepRole-1ABC2DEF3GHI",
+            "arn:aws:iam::1:role/KarpenterNodeRole-shop",
+            "arn:aws:iam::1:user/me",
+            "arn:aws:iam::1:role/-LaunchRole-1ABC",
+            "arn:aws:iam::1:role/MyLaunchRole",
+        ] {
+            assert_eq!(stack_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_a_stack_that_serves_the_cluster_and_is_no_shadow_acts() {
+        let stack = |clusters: &str, mode: &str, role: &str| Stack {
+            parameters: [("Clusters", clusters), ("Mode", mode)].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            outputs: [(LAUNCH_ROLE_ARN.to_owned(), role.to_owned())].into(),
+            ..Stack::default()
+        };
+        assert!(acts(&stack("dev,shop", "active", ROLE), ROLE, "shop"));
+        assert!(!acts(&stack("dev,shop", "shadow", ROLE), ROLE, "shop"), "a shadow");
+        assert!(!acts(&stack("dev,shop-b", "active", ROLE), ROLE, "shop"), "it may still enter, and does not");
+        assert!(!acts(&stack("shop", "active", "arn:aws:iam::1:role/new"), ROLE, "shop"), "a role of an earlier stack of that name");
+    }
+
+    #[test]
+    fn the_template_has_that_role_and_output() {
+        let template = include_str!("../../../template.yaml");
+        assert!(template.contains("\n  LaunchRole:\n    Type: AWS::IAM::Role\n"));
+        assert!(template.contains("\n  LaunchRoleArn:\n"));
+    }
+}
