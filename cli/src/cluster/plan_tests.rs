@@ -220,6 +220,12 @@ fn what_was_there_before_is_left_alone() {
         facts.stack.parameters.insert("Mode".into(), "shadow".into());
     };
     left_alone(shadow, "other-stacks", "its Mode is shadow");
+    let auto = |facts: &mut Facts, _: &mut Wanted| {
+        facts.classes.clear();
+        facts.pools = vec![json!({"kind": "NodePool", "metadata": {"name": "general-purpose"},
+            "spec": {"template": {"spec": {"nodeClassRef": {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}}}}})];
+    };
+    left_alone(auto, "sample", "EKS Auto Mode");
     left_alone(|facts, _| facts.eks.version = "1.29".into(), "guard", "1.29");
     left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "AWS_IAM".into())), "webhook", "watcher");
     left_alone(|facts, _| drop(facts.stack.parameters.insert("RelayAuth".into(), "OFF".into())), "webhook", "wait for the tick");

@@ -8,6 +8,11 @@ use serde_json::Value;
 #[derive(Clone, Copy)]
 pub(crate) struct Kubernetes<'a>(pub(crate) &'a Program);
 
+/// Whether a NodePool is another controller's, such as EKS Auto Mode's: its node class is of a group of theirs.
+pub(crate) fn is_anothers(pool: &Value) -> bool {
+    !matches!(text(pool, "/spec/template/spec/nodeClassRef/group"), "" | "karpenter.k8s.aws")
+}
+
 /// Which API server the context reaches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server {

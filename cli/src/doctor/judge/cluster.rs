@@ -5,7 +5,7 @@ use super::{Finding, add, known};
 use crate::cluster::manifests::{self, contains, reference};
 use crate::live::account::{list, text};
 use crate::live::deployment::Stack;
-use crate::live::kubernetes::name;
+use crate::live::kubernetes::{is_anothers, name};
 use crate::money::counted;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -195,7 +195,15 @@ fn classes(facts: &Facts, inside: &InCluster) -> Finding {
 fn pools(facts: &Facts, inside: &InCluster) -> Finding {
     let check = "NodePools";
     known(check, &inside.pools, |pools| {
-        if let Some(finding) = unwritten(facts, inside, check, pools) {
+        let (others, pools): (Vec<Value>, Vec<Value>) = pools.iter().cloned().partition(is_anothers);
+        if pools.is_empty() && !others.is_empty() {
+            let what = format!("there is none but {} of another controller: no pod gets a node of Whittle's", others.len());
+            return Finding::warning(check, what, "make one with taints of its own (docs/guide/beside-others.md)");
+        }
+        if let Some(both) = overlap(&pools, &others) {
+            return both;
+        }
+        if let Some(finding) = unwritten(facts, inside, check, &pools) {
             return finding;
         }
         let faults: Vec<String> = pools.iter().filter_map(unready).collect();
@@ -208,6 +216,15 @@ fn pools(facts: &Facts, inside: &InCluster) -> Finding {
         let remedy = "make its node class ready, or name one that is there in spec.template.spec.nodeClassRef";
         Finding::problem(check, faults.join("; "), remedy)
     })
+}
+
+/// NodePools of two controllers that take any pod: both launch for it.
+fn overlap(pools: &[Value], others: &[Value]) -> Option<Finding> {
+    let is_open = |pool: &&Value| list(pool, "/spec/template/spec/taints").is_empty();
+    let (ours, theirs) = (name(pools.iter().find(is_open)?), name(others.iter().find(is_open)?));
+    let what = format!("neither {ours} nor {theirs}, which is another controller's, has taints: both launch for the same pods");
+    let remedy = "give one of them taints, or requirements and labels that the pods select (docs/guide/beside-others.md)";
+    Some(Finding::warning("NodePools", what, remedy))
 }
 
 fn is_denied(message: &str) -> bool {

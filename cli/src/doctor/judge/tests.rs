@@ -287,6 +287,18 @@ fn the_cluster_is_judged() {
     found(Problem, old, "CRDs", "nodepools.karpenter.sh does not serve v1", "upgrade");
     let fewer = |facts: &mut Facts| drop(facts.inside().crds.as_mut().unwrap().pop());
     found(Warning, fewer, "CRDs", "awsnodetemplates", "cluster add");
+    let auto = || {
+        json!({"kind": "NodePool", "metadata": {"name": "general-purpose"},
+            "spec": {"template": {"spec": {"nodeClassRef": {"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "default"}}}}})
+    };
+    let both = |facts: &mut Facts| facts.inside().pools.as_mut().unwrap().push(auto());
+    found(Warning, both, "NodePools", "neither default nor general-purpose", "taints");
+    found(Warning, |facts| facts.inside().pools = Ok(vec![auto()]), "NodePools", "none but 1 of another controller", "beside-others.md");
+    let mut apart = healthy();
+    let mut tainted = auto();
+    tainted["spec"]["template"]["spec"]["taints"] = json!([{"key": "auto", "effect": "NoSchedule"}]);
+    apart.inside().pools.as_mut().unwrap().push(tainted);
+    assert!(findings(&apart).iter().all(|finding| finding.status == Status::Ok), "its conditions are not Whittle's");
     let changed = |facts: &mut Facts| facts.inside().objects.as_mut().unwrap()[0]["rules"] = json!([]);
     found(Problem, changed, "rights in the cluster", "ClusterRole whittle-read", "cluster add");
     let hookless = |facts: &mut Facts| drop(facts.inside().objects.as_mut().unwrap().pop());
