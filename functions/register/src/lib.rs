@@ -254,7 +254,10 @@ impl<P: Rights> Run<'_, P> {
             }
             // At the timeout only the Nodes that still exist count.
             (Phase::Launched { .. }, [node]) if !has_ambiguous_nodes(&claim.value) || is_overdue(&claim.value, now) => {
-                self.register(claim, node, report).await?
+                match self.register(claim.clone(), node, report).await {
+                    Err(HandleError::Cluster(ClusterError::Invalid { message, .. })) => self.record_refused(claim, &message, now).await?,
+                    outcome => outcome?,
+                }
             }
             (Phase::Launched { .. }, nodes) => self.record_missing(claim, nodes.len(), now).await?,
             _ => claim,
@@ -312,6 +315,15 @@ impl<P: Rights> Run<'_, P> {
         } else {
             next.note(REGISTERED, ConditionStatus::False, "MultipleNodesFound", "several Nodes carry the machine's provider id", now);
         }
+        save(self.ports.store(), &claim, next).await
+    }
+
+    /// Shows that the API server refuses the changes of a Node, as a policy may. It may never take them, so that the timeout goes on: pods
+    /// would wait for this machine for ever.
+    async fn record_refused(&self, claim: Stored<Claim>, message: &str, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
+        tracing::warn!(claim = %claim.value.key, message, "the API server refuses the registration of a Node");
+        let mut next = claim.value.clone();
+        next.note(REGISTERED, ConditionStatus::Unknown, "NodeRefused", message, now);
         save(self.ports.store(), &claim, next).await
     }
 

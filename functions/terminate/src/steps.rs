@@ -34,7 +34,14 @@ impl<P: Rights> Run<P> {
         if self.is_machine_lost(node).await && !self.is_held().await? {
             return self.end_machine().await;
         }
-        self.taint_and_delete_objects(node).await?;
+        match self.taint_and_delete_objects(node).await {
+            // A policy may never take the changes of a Node, and the next machine for its pods would fare no better.
+            Err(HandleError::Cluster(ClusterError::Invalid { .. })) if takes_no_pods(&self.claim.value, node) => {
+                self.report.count("never_registered");
+                return self.end_machine().await;
+            }
+            outcome => outcome?,
+        }
         let now = self.ports.clock().now();
         let deadline = Deadline::of(&self.claim.value);
         self.set_condition(DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
@@ -303,6 +310,13 @@ impl<P: Rights> Run<P> {
         let cluster = &self.claim.value.key.cluster;
         publish_event(self.ports.cluster(), cluster, &event).await;
     }
+}
+
+/// Whether a Node has never registered, and so keeps all pods away but those that tolerate everything. The Node as it was read may be older
+/// than the claim.
+fn takes_no_pods(claim: &Claim, node: &Node) -> bool {
+    let registered = conditions::is_true(&claim.conditions, conditions::REGISTERED) || node.metadata.label(labels::REGISTERED).is_some();
+    !registered && node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
 }
 
 /// Whether the deadline that the user set has passed.

@@ -498,6 +498,9 @@ fn a_claim_without_a_node_has_a_condition() {
     assert_eq!((claim.phase.name(), claim.deletion), ("Launched", None));
 }
 
+/// A Node whose changes a policy refuses.
+const REFUSED: &str = "refused";
+
 /// An API server that reports a conflict for the first writes of Nodes, and remembers of which uid and version the Nodes should be.
 /// During each read another run is rung for, as many times as the fourth says; the fifth counts the reads, and those beyond the sixth fail.
 struct Contended<'a>(&'a SimPorts, AtomicU32, Mutex<Vec<(String, String)>>, AtomicU32, AtomicU32, u32);
@@ -548,6 +551,10 @@ impl Mirrors for Contended<'_> {
 impl Nodes for Contended<'_> {
     async fn patch_node(&self, cluster: &ClusterName, name: &str, version: &str, patch: &NodePatch) -> Result<(), ClusterError> {
         self.2.lock().unwrap().push((patch.uid.clone(), version.to_owned()));
+        if name == REFUSED {
+            let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
+            return Err(ClusterError::Invalid { what: format!("Node {name}"), message });
+        }
         if self.refuses() {
             return Err(ClusterError::Conflict { what: format!("Node {name}") });
         }
@@ -661,6 +668,22 @@ fn a_node_that_changes_while_it_is_registered_is_read_again_by_the_same_run() {
     let registered = simulation.world().cluster.objects.get::<Node>("n").unwrap().metadata.labels.get(labels::REGISTERED).cloned();
     assert_eq!(registered.as_deref(), Some("true"));
     assert_eq!(health(&simulation).unwrap().0, ConditionStatus::True, "what became of it counts once, for its pool");
+}
+
+#[test]
+fn a_machine_whose_node_a_policy_refuses_says_so_and_times_out() {
+    let mut simulation = still();
+    simulation.store(&owned(claim(), "a"));
+    simulation.create(Node { metadata: ObjectMeta::named(REFUSED), ..node() });
+    assert_eq!(run_contended(&simulation, 0).counted("registered"), 0);
+    let shown = simulation.claim(&planned("a").key);
+    let registered = conditions::find(&shown.conditions, REGISTERED).unwrap();
+    assert_eq!((registered.status, registered.reason.as_str()), (ConditionStatus::Unknown, "NodeRefused"));
+    assert!(registered.message.contains("policy.example.com"), "{}", registered.message);
+    assert_eq!((shown.phase.name(), shown.deletion), ("Launched", None));
+    simulation.run_for(SignedDuration::from_mins(15));
+    run_contended(&simulation, 0);
+    assert_eq!(simulation.claim(&planned("a").key).deletion.unwrap().reason, DeletionReason::RegistrationTimeout, "pods wait for it");
 }
 
 #[test]

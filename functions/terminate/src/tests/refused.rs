@@ -1,10 +1,20 @@
 //! Terminations that EC2 refuses.
 
-use super::over_sim::{Refusing, Scene, serving};
-use whittle_claims::{Bucket, BucketName, Claim, DeletionReason, Event, step};
+use super::NODE;
+use super::over_sim::{Refusing, Scene, own_machine, planned, serving};
+use futures::executor::block_on;
+use whittle_api::k8s::{Node, Taint, TaintEffect};
+use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
+use whittle_api::{ClusterObjects, labels};
+use whittle_claims::{Bucket, BucketName, Claim, DeletionReason, Event, PodKey, step};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::{CloudErrorKind, ClusterError, HandleError, Report};
-use whittle_testkit::{after, at, deletion};
+use whittle_ports::{
+    Adapters, CloudErrorKind, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Mirrors, NodePatch, Nodes, ObjectKind,
+    Presence, Report, Scope, Settings, StatusWriter,
+};
+use whittle_sim::SimPorts;
+use whittle_testkit::{after, at, deletion, joined};
+use whittle_units::ClusterName;
 
 fn draining() -> Claim {
     after(&serving(), &[Event::DeletionRequested(deletion(DeletionReason::Underutilized, at(0)))], at(0))
@@ -120,4 +130,99 @@ fn a_termination_waits_while_other_clusters_use_up_the_accounts_limit() {
     assert!(scene.claim().look_again_at.is_some_and(|look| look <= at(11)), "the limit allows twenty a second");
     scene.set_time(11);
     assert_eq!(scene.run().counted("termination_sent"), 1);
+}
+
+/// An API server with a policy that refuses every change of a Node.
+struct Guarded<'a>(&'a SimPorts);
+
+impl ClusterReader for Guarded<'_> {
+    async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
+        ClusterReader::read(self.0, cluster, scope, node).await
+    }
+    async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
+        self.0.look_up(cluster, kind, name).await
+    }
+}
+
+impl Nodes for Guarded<'_> {
+    async fn patch_node(&self, _: &ClusterName, name: &str, _: &str, _: &NodePatch) -> Result<(), ClusterError> {
+        let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
+        Err(ClusterError::Invalid { what: format!("Node {name}"), message })
+    }
+    async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        self.0.delete_node(cluster, name).await
+    }
+}
+
+impl Evictions for Guarded<'_> {
+    async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
+        self.0.evict(cluster, pod).await
+    }
+    async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
+        self.0.delete_pod(cluster, pod, grace_seconds).await
+    }
+}
+
+impl Mirrors for Guarded<'_> {
+    async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
+        self.0.apply_mirror(cluster, mirror).await
+    }
+    async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        self.0.delete_mirror(cluster, name, uid).await
+    }
+    async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        self.0.release_mirror(cluster, name, uid).await
+    }
+    async fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        self.0.hand_over_mirror(cluster, name).await
+    }
+}
+
+impl StatusWriter for Guarded<'_> {
+    async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
+        self.0.publish(cluster, event).await
+    }
+    async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
+        self.0.write_node_pool_status(cluster, pool).await
+    }
+    async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
+        self.0.write_node_class_status(cluster, class).await
+    }
+    async fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> Result<(), ClusterError> {
+        self.0.write_node_overlay_status(cluster, overlay).await
+    }
+    async fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> Result<(), ClusterError> {
+        self.0.write_capacity_buffer_status(cluster, buffer).await
+    }
+}
+
+/// The claim of a machine that joined and never registered, deleted at second 0.
+fn unregistered() -> Claim {
+    let deleted = Event::DeletionRequested(deletion(DeletionReason::RegistrationTimeout, at(0)));
+    after(&planned(), &[Event::FleetAnswered(own_machine()), deleted, joined(NODE)], at(0))
+}
+
+/// Whether the machine of a Node that may not be changed is ended; `change` makes the Node another one than one that never registered.
+fn ends_unchanged(claim: &Claim, change: fn(&mut Node)) -> bool {
+    let scene = Scene::of(claim);
+    scene.simulation.change::<Node>(NODE, |node| {
+        node.metadata.finalizers.clear();
+        node.spec.taints = vec![Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute)];
+        change(node);
+    });
+    let ports = scene.simulation.ports();
+    let guarded = Guarded(&ports);
+    let adapters = Adapters { store: &ports, cloud: &ports, cluster: &guarded, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(adapters, &Settings::default(), &claim.key)).unwrap();
+    assert_eq!(report.counted("termination_sent") + report.counted("left_for_later"), 1);
+    scene.state() != InstanceState::Running
+}
+
+#[test]
+fn a_node_that_never_registered_holds_no_machine_though_its_changes_are_refused() {
+    assert!(ends_unchanged(&unregistered(), |_| {}));
+    let registered = |node: &mut Node| drop(node.metadata.labels.insert(labels::REGISTERED.into(), "true".into()));
+    assert!(!ends_unchanged(&unregistered(), registered), "pods run there");
+    assert!(!ends_unchanged(&unregistered(), |node| node.spec.taints.clear()), "pods may run there");
+    assert!(!ends_unchanged(&draining(), |_| {}), "the Node was read before it registered");
 }
