@@ -29,6 +29,7 @@ const FOREIGN: &[(&str, &str)] = &[
     ("UnauthorizedOperation", "EC2's code"),
     ("encoded authorization failure message", "EC2's message"),
     ("invalid peer certificate", "the TLS library"),
+    ("failed calling webhook", "the API server's message"),
     ("L-B99A9384", "the number of a quota"),
     ("EC2_LINUX", "a type of EKS access entries"),
     ("SWEEP_FUNCTION", "a variable of the page's own commands"),
