@@ -31,6 +31,7 @@ mod replacement;
 pub mod catalog;
 mod offers;
 mod market;
+mod zones;
 
 mod answer;
 mod error;

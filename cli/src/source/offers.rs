@@ -6,6 +6,7 @@ use super::manifests::Manifests;
 use super::market::{Market, PriceList};
 use super::requirements;
 use super::settings::EXPRESSIONS;
+use super::zones;
 use crate::money::Currency;
 use clap::Args;
 use std::collections::btree_map::Entry;
@@ -63,6 +64,7 @@ impl Offers {
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
+        let tables = zones::named_as_in(manifests, tables);
         let settings = settings(manifests);
         let mut by_class: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
         // A list has megabytes, and most classes differ only in what no type depends on.
@@ -113,6 +115,7 @@ impl Offers {
             Some(tables) => {
                 let missing = prices_missing(&region).map(|missing| format!("{missing}; {OTHERS}"));
                 let assumptions = missing.into_iter().chain(elsewhere_than(&region, manifests)).collect();
+                let tables = zones::named_as_in(manifests, tables);
                 Ok(Market { prices: PriceList::of_tables(&tables), currency, assumptions, ..Market::default() })
             }
             None if self.region.is_some() => Err(ReadError::NoTables { region, known: offline::REGIONS }),
