@@ -14,28 +14,45 @@ pub(super) fn remarks(objects: &ClusterObjects, types: &InstanceTypesByPool) -> 
     let told = |pool: &NodePool| {
         let keeps = usize::try_from(pool.spec.replicas?).unwrap_or_default();
         let name = &pool.metadata.name;
-        let has = machines(objects, name);
+        let has = machines(objects, name, |metadata| !metadata.is_deleting());
         if has == keeps || pool.metadata.is_deleting() {
             return None;
         }
         let begins = format!("NodePool {name:?} keeps {} (spec.replicas) and has {has}", counted(keeps, "machine"));
-        Some(Remark::note(if has < keeps {
-            let missing = keeps - has;
-            let price = types.get(name).and_then(|types| cheapest(pool, types)).map(|price| cost(price, missing)).unwrap_or_default();
-            format!("{begins}: {} more to launch, which the sums here do not count{price}", counted(missing, "machine"))
-        } else {
-            format!("{begins}: {} to remove, which the sums here do not count", counted(has - keeps, "machine"))
-        }))
+        if keeps < has {
+            let surplus = counted(has - keeps, "machine");
+            return Some(Remark::note(format!("{begins}: {surplus} to remove, which the sums here do not count")));
+        }
+        let missing = keeps - has;
+        let launched = missing.min(room(objects, pool));
+        let price = types.get(name).and_then(|types| cheapest(pool, types)).map(|price| cost(price, launched));
+        let price = price.filter(|_| 0 < launched).unwrap_or_default();
+        let uncounted = format!("{} more to launch, which the sums here do not count{price}", counted(launched, "machine"));
+        Some(match (launched == missing, launched) {
+            (true, _) => Remark::note(format!("{begins}: {uncounted}")),
+            (false, 0) => Remark::warning(format!("{begins}: spec.limits.nodes lets no more be launched: {RAISE}")),
+            (false, _) => Remark::warning(format!("{begins}: {uncounted}; spec.limits.nodes lets no others be launched: {RAISE}")),
+        })
     };
     objects.node_pools.iter().filter_map(told).collect()
 }
 
-/// How many machines a NodePool has that are not being deleted.
-fn machines(objects: &ClusterObjects, pool: &str) -> usize {
-    let is_of_pool = |metadata: &&ObjectMeta| metadata.label(labels::NODE_POOL) == Some(pool) && !metadata.is_deleting();
-    let nodes = objects.nodes.iter().map(|node| &node.metadata).filter(is_of_pool).count();
-    let claims = objects.node_claims.iter().map(|claim| &claim.metadata).filter(is_of_pool).count();
+/// What helps a NodePool whose limit is below what it keeps.
+const RAISE: &str = "raise it, or lower spec.replicas";
+
+/// How many machines a NodePool has for which a condition holds.
+fn machines(objects: &ClusterObjects, pool: &str, holds: impl Fn(&ObjectMeta) -> bool) -> usize {
+    let is_counted = |metadata: &&ObjectMeta| metadata.label(labels::NODE_POOL) == Some(pool) && holds(metadata);
+    let nodes = objects.nodes.iter().map(|node| &node.metadata).filter(is_counted).count();
+    let claims = objects.node_claims.iter().map(|claim| &claim.metadata).filter(is_counted).count();
     nodes.max(claims)
+}
+
+/// How many more machines the limit of a NodePool lets be launched; those that are being deleted count against it, too.
+fn room(objects: &ClusterObjects, pool: &NodePool) -> usize {
+    let taken = || machines(objects, &pool.metadata.name, |_| true);
+    let limit = pool.spec.limits.0.get("nodes");
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit.units_floor()).unwrap_or_default().saturating_sub(taken()))
 }
 
 /// The least that a machine of a NodePool costs.
@@ -62,8 +79,13 @@ mod tests {
 
     /// What is said of a NodePool that keeps so many machines and has others.
     fn told(keeps: usize, has: usize) -> Vec<String> {
+        told_of(&format!("replicas: {keeps}"), has)
+    }
+
+    /// The same of a NodePool with these fields.
+    fn told_of(fields: &str, has: usize) -> Vec<String> {
         let pool = format!(
-            "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: st}}, spec: {{replicas: {keeps}, template: {{spec: \
+            "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: st}}, spec: {{{fields}, template: {{spec: \
              {{nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}, requirements: [{{key: \
              node.kubernetes.io/instance-type, operator: In, values: [m5.xlarge]}}, {{key: karpenter.sh/capacity-type, operator: In, \
              values: [on-demand]}}]}}}}}}}}\n"
@@ -88,5 +110,19 @@ mod tests {
             "note: NodePool \"st\" keeps 1 machine (spec.replicas) and has 3: 2 machines to remove, which the sums here do not count";
         assert_eq!(told(1, 3), [fewer]);
         assert!(told(3, 3).is_empty() && told(0, 0).is_empty());
+    }
+
+    #[test]
+    fn no_more_is_told_to_launch_than_the_limit_allows() {
+        let limited = |nodes: usize, has: usize| told_of(&format!("limits: {{nodes: {nodes}}}, replicas: 3"), has);
+        let two = "warning: NodePool \"st\" keeps 3 machines (spec.replicas) and has 0: 2 machines more to launch, which the sums \
+                   here do not count: $0.1920/h each at least, $0.3840/h together, $280.32 a month; spec.limits.nodes lets no others \
+                   be launched: raise it, or lower spec.replicas";
+        assert_eq!(limited(2, 0), [two]);
+        let none = "warning: NodePool \"st\" keeps 3 machines (spec.replicas) and has 2: spec.limits.nodes lets no more be launched: \
+                    raise it, or lower spec.replicas";
+        assert_eq!(limited(2, 2), [none]);
+        assert_eq!(limited(3, 0), told(3, 0));
+        assert!(limited(2, 3).is_empty());
     }
 }
