@@ -4,6 +4,7 @@ mod classes;
 mod findings;
 mod overlays;
 mod pools;
+mod protection;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -23,6 +24,7 @@ use std::process::ExitCode;
 use whittle_api::aws_auth;
 use whittle_api::k8s::ConfigMap;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
+use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{Located, Object};
 use whittle_api::settings::{self, GlobalSettings};
@@ -240,6 +242,8 @@ impl Findings {
                     // What is wrong with single ones says more.
                     remarks.extend(without_types.get(&pool.metadata.name).filter(|_| remarks.is_empty()).cloned());
                     remarks.extend(pools::of_two_kinds(pool, &node_pools));
+                    let protects = pool.spec.template.metadata.annotations.get(labels::DO_NOT_DISRUPT);
+                    remarks.extend(protection::of_nodes("spec.template.", protects.map(String::as_str)));
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
                     if missing.is_empty() && remarks.is_empty() || !found.errors.is_empty() {
                         self.verdict(&name, found.errors.iter().map(ToString::to_string));

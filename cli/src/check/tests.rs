@@ -101,6 +101,70 @@ fn an_amount_of_bytes_in_thousandths_is_remarked_and_valid() {
     assert!(!huge.contains("part of a byte"), "{huge}");
 }
 
+/// What `check` prints of manifests on its standard input.
+fn printed(text: &str) -> String {
+    let args = Args { filename: vec!["-".into()], ..Args::default() };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    run(&args, &BTreeMap::new(), &mut text.as_bytes(), &mut out, &mut err).unwrap();
+    String::from_utf8(out).unwrap() + &String::from_utf8(err).unwrap()
+}
+
+#[test]
+fn an_annotation_that_protects_nothing_is_remarked() {
+    let deployment = |own: &str, of_pods: &str| {
+        printed(&format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d, annotations: {{{own}}}}}\nspec: {{selector: {{matchLabels: \
+             {{a: b}}}}, template: {{metadata: {{labels: {{a: b}}, {of_pods}}}, spec: {{containers: [{{name: c, image: i}}]}}}}}}\n"
+        ))
+    };
+    for odd in ["True", "yes", "1", "5x", "0s", "-5m", ""] {
+        let out = deployment("", &format!("annotations: {{karpenter.sh/do-not-disrupt: {odd:?}}}"));
+        let wanted = format!("spec.template.metadata.annotations: karpenter.sh/do-not-disrupt with the value {odd:?} protects nothing");
+        assert!(out.contains(&wanted) && !out.contains(": fine"), "{odd:?}: {out}");
+    }
+    for good in ["true", "4h", "1h30m", "false"] {
+        let out = deployment("", &format!("annotations: {{karpenter.sh/do-not-disrupt: {good:?}}}"));
+        assert!(out.contains("Deployment \"d\": fine"), "{good}: {out}");
+    }
+    let misplaced = deployment("karpenter.sh/do-not-disrupt: 'true'", "annotations: {}");
+    assert!(misplaced.contains("metadata.annotations: karpenter.sh/do-not-disrupt protects none of its pods here"), "{misplaced}");
+    let both = deployment("karpenter.sh/do-not-disrupt: 'true'", "annotations: {karpenter.sh/do-not-disrupt: 'true'}");
+    assert!(both.contains("Deployment \"d\": fine"), "{both}");
+    let label = printed(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {karpenter.sh/do-not-disrupt: 'true'}}\nspec: {containers: [{name: c}]}\n",
+    );
+    assert!(label.contains("metadata.labels: karpenter.sh/do-not-disrupt protects nothing as a label"), "{label}");
+}
+
+#[test]
+fn an_old_annotation_is_said_to_protect_where_it_does() {
+    let pod = |annotation: &str| {
+        printed(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {{{annotation}}}}}\nspec: {{containers: [{{name: c}}]}}\n"
+        ))
+    };
+    assert!(pod("karpenter.sh/do-not-evict: 'true'").contains("do-not-evict is deprecated, though it still protects"));
+    for odd in ["karpenter.sh/do-not-evict: 'yes'", "karpenter.sh/do-not-consolidate: 'true'"] {
+        assert!(pod(odd).contains("is deprecated, and protects nothing here: write karpenter.sh/do-not-disrupt instead"), "{}", pod(odd));
+    }
+}
+
+/// Nodes have what the template of their NodePool says, and durations do not protect them.
+#[test]
+fn a_duration_protects_no_node() {
+    let node = |value: &str| {
+        printed(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: n, annotations: {{karpenter.sh/do-not-disrupt: {value:?}}}}}\n"))
+    };
+    assert!(node("4h").contains("karpenter.sh/do-not-disrupt with the value \"4h\" protects nothing: write \"true\""), "{}", node("4h"));
+    assert!(node("true").contains("Node \"n\": fine"), "{}", node("true"));
+    let pool = printed(
+        "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {name: p}\nspec: {template: {metadata: {annotations: \
+         {karpenter.sh/do-not-disrupt: 4h}}, spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}, \
+         requirements: []}}}\n",
+    );
+    assert!(pool.contains("spec.template.metadata.annotations: karpenter.sh/do-not-disrupt with the value \"4h\""), "{pool}");
+}
+
 #[test]
 fn s2_6_the_printed_aws_auth_map_is_diagnosed() {
     let ran = run_on(&args(&["002-aws-auth-as-printed.yaml"]), &[]);

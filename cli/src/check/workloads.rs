@@ -1,5 +1,6 @@
 //! What workloads say about nodes in words of older versions (seeds 12.1, 12.8), and hardly mean.
 
+use super::protection;
 use whittle_api::k8s::{Kind, Node, NodeSelectorTerm, PodSpec};
 use whittle_api::manifest::Object;
 use whittle_api::{ObjectMeta, labels};
@@ -22,19 +23,25 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
     let kind = object.type_meta().1;
     let of_spec =
         spec.into_iter().flat_map(|spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(parts_of_bytes(at, spec)));
-    old_annotations(kind, at, metadata).chain(of_spec).collect()
+    let unprotected: Vec<String> = match kind {
+        Node::KIND => protection::of_nodes(at, metadata.annotation(labels::DO_NOT_DISRUPT)).into_iter().collect(),
+        _ => protection::of_pods(at, metadata),
+    };
+    let misplaced = protection::misplaced(object, metadata);
+    old_annotations(kind, at, metadata).into_iter().chain(unprotected).chain(misplaced).chain(of_spec).collect()
 }
 
-/// Annotations that are honoured still, and have a new name.
-fn old_annotations(kind: &str, at: &str, metadata: &ObjectMeta) -> impl Iterator<Item = String> {
+/// Annotations that have a new name, of which most are honoured still.
+fn old_annotations(kind: &str, at: &str, metadata: &ObjectMeta) -> Vec<String> {
     let old: &[&str] = if kind == Node::KIND { &[labels::DO_NOT_CONSOLIDATE] } else { &[labels::DO_NOT_EVICT, labels::DO_NOT_CONSOLIDATE] };
-    let found: Vec<&str> = old.iter().copied().filter(|key| metadata.annotation(key).is_some()).collect();
-    let at = at.to_owned();
-    let text = move |key| {
-        let new = labels::DO_NOT_DISRUPT;
-        format!("{at}metadata.annotations: {key} is deprecated, though it still protects from disruption: write {new} instead")
+    let told = |key: &&str| {
+        let (value, new) = (metadata.annotation(key)?, labels::DO_NOT_DISRUPT);
+        // That one was for nodes alone.
+        let is_heeded = value == "true" && (kind == Node::KIND || *key != labels::DO_NOT_CONSOLIDATE);
+        let effect = if is_heeded { "though it still protects from disruption" } else { "and protects nothing here" };
+        Some(format!("{at}metadata.annotations: {key} is deprecated, {effect}: write {new} instead"))
     };
-    found.into_iter().map(text)
+    old.iter().filter_map(told).collect()
 }
 
 /// A pod that avoids the nodes of Provisioners and not those of NodePools, which do not have the label that it looks at.
