@@ -38,6 +38,7 @@ mod error;
 mod old_scalars;
 mod options;
 pub(crate) mod preferences;
+mod protections;
 pub(crate) mod remarks;
 pub(crate) mod requirements;
 
@@ -212,6 +213,7 @@ impl Reading<'_> {
         remarks.extend(gated(&found));
         remarks.extend(other_schedulers(&found));
         remarks.extend(unknown_priorities(&found));
+        remarks.extend(protections::remarks(&found.objects.pods, found.settings.now));
         remarks.extend(found.workloads.runtime_classes.remarks(&found.objects.pods));
         remarks.extend(left_aside::remarks(&found.objects));
         remarks.extend(daemons::remarks(&found.objects));
