@@ -113,6 +113,38 @@ pub(super) struct Expanded {
     pub(super) owners: BTreeMap<String, LabelSelector>,
     pub(super) notes: Vec<String>,
     pub(super) added: Added,
+    planned: Vec<Planned>,
+}
+
+/// A workload of which pods are planned.
+#[derive(Debug)]
+struct Planned {
+    workload: String,
+    pods: usize,
+    claims_volumes: bool,
+    /// Where it is told among the notes.
+    note: usize,
+}
+
+/// So many workloads whose pods are planned are told one by one. Of more, so few are named, as their lines would hide all others.
+const TOLD_EACH: usize = 10;
+const NAMED: usize = 3;
+
+/// One note in the place of those about single workloads, if these are many.
+fn sum_up(notes: &mut Vec<String>, planned: &[Planned]) {
+    let Some(first) = planned.first().filter(|_| TOLD_EACH < planned.len()) else { return };
+    let pods: usize = planned.iter().map(|one| one.pods).sum();
+    let named: Vec<&str> = planned.iter().take(NAMED).map(|one| one.workload.as_str()).collect();
+    let (named, more) = (named.join(", "), planned.len() - NAMED);
+    let claim = planned.iter().any(|one| one.claims_volumes);
+    let volumes = if claim { "; those of StatefulSets without the volumes that these claim for each" } else { "" };
+    notes[first.note] = format!("{named} and {more} more: {pods} pods that are not among the manifests, planned as pending{volumes}");
+    let others: BTreeSet<usize> = planned.iter().skip(1).map(|one| one.note).collect();
+    let mut position = 0;
+    notes.retain(|_| {
+        position += 1;
+        !others.contains(&(position - 1))
+    });
 }
 
 /// The names of pods that were added.
@@ -161,6 +193,7 @@ pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &mut Vec<Pod>, asked: &[Re
             add(maker, wanted - there, there, &mut names, &mut out);
         }
     }
+    sum_up(&mut out.notes, &out.planned);
     Ok(out)
 }
 
@@ -379,5 +412,8 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
     let besides = if there == 0 { String::new() } else { format!(" besides the {there} that are") };
     let volumes = if maker.claims_volumes { "; without the volumes that it claims for each" } else { "" };
     let pods = if count == 1 { "1 pod that is".to_owned() } else { format!("{count} pods that are") };
-    out.notes.push(format!("{} {}: {pods} not among the manifests{besides}, planned as pending{volumes}", maker.kind, metadata.key()));
+    let workload = format!("{} {}", maker.kind, metadata.key());
+    let note = format!("{workload}: {pods} not among the manifests{besides}, planned as pending{volumes}");
+    out.planned.push(Planned { workload, pods: count, claims_volumes: maker.claims_volumes, note: out.notes.len() });
+    out.notes.push(note);
 }

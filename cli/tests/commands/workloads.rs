@@ -56,6 +56,22 @@ fn the_pods_of_workloads_are_planned() {
 }
 
 #[test]
+fn many_workloads_are_told_together() {
+    let of =
+        |number: usize| -> Vec<String> { (0..number).map(|at| workload("Deployment", &format!("web-{at:02}"), "replicas: 2, ")).collect() };
+    let each = planned(&[], &of(10), "20 of 20", "Deployment default/web-09: 2 pods that are not among the manifests");
+    assert_eq!(each.matches("planned as pending").count(), 10, "{each}");
+    let mut many = of(11);
+    many.push(workload("StatefulSet", "db", "replicas: 3, volumeClaimTemplates: [{metadata: {name: data}}], "));
+    many.push(workload("Deployment", "none", "replicas: 0, "));
+    let says = "note: StatefulSet default/db, Deployment default/web-00, Deployment default/web-01 and 9 more: 25 pods that are not among \
+                the manifests, planned as pending; those of StatefulSets without the volumes that these claim for each";
+    let said = planned(&[], &many, "25 of 25", says);
+    assert_eq!(said.matches("planned as pending").count(), 1, "{said}");
+    assert!(said.contains("Deployment default/none has no replicas"), "{said}");
+}
+
+#[test]
 fn pods_among_the_manifests_are_not_planned_twice() {
     let running = "status: {phase: Running}\n";
     let deployment = workload("Deployment", "web", "replicas: 2, ");
