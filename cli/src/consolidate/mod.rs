@@ -19,6 +19,7 @@ use clap::Args;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
+use whittle_api::labels;
 use whittle_disruption::{Decision, VerdictReason};
 use whittle_model::disruption::{self, ClaimFacts, Command, Gate, Memory};
 use whittle_model::scheduling::{Input, Options};
@@ -79,9 +80,11 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let mut decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();
     price_removals(&mut decision, &read, &prices);
-    if let Some(remark) = without_budgets(&read, &decision).filter(|_| args.source.cluster.live().is_none()) {
-        complain!("{remark}");
-        read.remarks.push(remark);
+    if args.source.cluster.live().is_none() {
+        for remark in [without_claims(&read), without_budgets(&read, &decision)].into_iter().flatten() {
+            complain!("{remark}");
+            read.remarks.push(remark);
+        }
     }
     // What replaces nodes that are being deleted is no command of this pass, so that they count until they are gone.
     let Paid { now, unpriced, .. } = prices.paid(&ClusterState::of(&read.objects));
@@ -96,6 +99,18 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
         ReportFormat::Markdown => currency.shown(markdown(&report::report(&decision, &costs, &read.remarks))),
         ReportFormat::Html => currency.shown(html(&report::report(&decision, &costs, &read.remarks))),
     }))
+}
+
+/// That a dump has nodes of NodePools and no NodeClaim, without which none of them is decided about.
+fn without_claims(read: &Manifests) -> Option<Remark> {
+    let nodes = read.objects.nodes.iter().filter(|node| node.metadata.label(labels::NODE_POOL).is_some()).count();
+    (0 < nodes && read.objects.node_claims.is_empty()).then(|| {
+        Remark::warning(format!(
+            "there is no NodeClaim among the objects, so that nothing is decided about the {} of NodePools: add those of the cluster \
+             (`kubectl get nodeclaims -o yaml`)",
+            counted(nodes, "node")
+        ))
+    })
 }
 
 /// That no budget protects the pods that are moved: a dump may lack what the cluster has.

@@ -291,6 +291,17 @@ fn a_default_spread_constraint_limits_consolidation() {
 }
 
 #[test]
+fn a_dump_with_nodes_of_node_pools_and_without_node_claims_is_told() {
+    let told = |text: &str| without_claims(&read(text)).map(|remark| remark.to_string());
+    assert_eq!(told(&good()), None);
+    let is_other = |document: &&str| !document.contains("kind: NodeClaim");
+    let without = good().split("---\n").filter(is_other).collect::<Vec<_>>().join("---\n");
+    let text = told(&without).unwrap();
+    assert!(text.starts_with("warning: there is no NodeClaim among the objects") && text.contains("of NodePools: add those"), "{text}");
+    assert_eq!(told(&pool("good", "{budgets: [{nodes: 100%}]}")), None);
+}
+
+#[test]
 fn without_a_budget_in_a_dump_it_is_said_that_pods_are_moved() {
     let told = |text: &str| {
         let read = read(text);
