@@ -72,7 +72,7 @@ impl<P: Rights> Run<'_, P> {
         if let (Some(error), Some(claim)) = (quota, waiting.first()) {
             self.publish_quota(&claim.value, &error.code, &error.message).await;
         }
-        let refused = answer.errors.iter().find(|error| needs_user_action(reason_of(error)));
+        let refused = answer.errors.iter().find(|error| needs_user_action(&api_error(error)));
         if let (Some(error), Some(claim)) = (refused, waiting.first()) {
             self.publish_refusal(&claim.value, reason_of(error), &error.message).await;
         }
@@ -313,7 +313,7 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         let reason = CreateReason::of(&error.to_string());
-        if needs_user_action(reason)
+        if needs_user_action(&known)
             && let Some(claim) = self.waiting(batch).await?.first()
         {
             self.publish_refusal(&claim.value, reason, &error.to_string()).await;
@@ -378,19 +378,23 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
+fn api_error(error: &FleetPoolError) -> ApiError {
+    ApiError::client(&error.code, &error.message)
+}
+
 fn reason_of(error: &FleetPoolError) -> CreateReason {
-    CreateReason::of(&format!("{}: {}", error.code, error.message))
+    api_error(error).create_reason()
 }
 
 fn is_quota(error: &FleetPoolError) -> bool {
-    let known = ApiError::client(&error.code, &error.message);
+    let known = api_error(error);
     known.is_vcpu_quota() || known.is_fleet_quota()
 }
 
 /// What the errors of a fleet mean for the claims without an instance. When the fleet quota is used up, no other offering would
 /// do better.
 fn failure_without_instances(errors: &[FleetPoolError]) -> FleetFailure {
-    match errors.iter().find(|error| ApiError::client(&error.code, &error.message).is_fleet_quota()) {
+    match errors.iter().find(|error| api_error(error).is_fleet_quota()) {
         Some(error) => {
             let reason = CreateReason::FleetQuotaExceeded;
             FleetFailure::Create { reason, message: format!("{}: {}", reason.advice(), error.message) }
@@ -400,9 +404,9 @@ fn failure_without_instances(errors: &[FleetPoolError]) -> FleetFailure {
 }
 
 /// Whether retries are futile until the account, its permissions or the node class are changed.
-const fn needs_user_action(reason: CreateReason) -> bool {
-    matches!(
-        reason,
+fn needs_user_action(error: &ApiError) -> bool {
+    let has_remedy = matches!(
+        error.create_reason(),
         CreateReason::SpotSlrCreationFailed
             | CreateReason::UnauthorizedByBoundary
             | CreateReason::UnauthorizedByServiceControlPolicy
@@ -411,12 +415,16 @@ const fn needs_user_action(reason: CreateReason) -> bool {
             | CreateReason::AmiAuthorizationFailure
             | CreateReason::SecurityGroupSubnetVpcMismatch
             | CreateReason::PublicAddressRefused
+            | CreateReason::VolumeTooSmall
+            | CreateReason::NotSubscribed
+            | CreateReason::AccountBlocked
             | CreateReason::UserDataSizeLimitExceeded
             | CreateReason::InvalidAmiId
             | CreateReason::AmiNotFound
             | CreateReason::FreeTierIneligible
             | CreateReason::AccountPendingVerification
-    )
+    );
+    has_remedy || error.is_rejected()
 }
 
 /// The claim with the instance assigned to it. Pure.

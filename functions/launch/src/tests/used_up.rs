@@ -155,6 +155,13 @@ fn a_launch_that_needs_user_action_is_reported() {
             "spec.associatePublicIPAddress of the node class",
         ),
         ("UnauthorizedOperation", "with an explicit deny in an identity-based policy", "Unauthorized", "a statement of a policy denies"),
+        (
+            "InvalidBlockDeviceMapping",
+            "Volume of size 8GB is smaller than snapshot 'snap-1', expect size >= 20GB",
+            "LaunchFailed",
+            "raise volumeSize in spec.blockDeviceMappings",
+        ),
+        ("InvalidParameterCombination", "The parameter iops is not supported for gp2 volumes.", "LaunchFailed", "iops is not supported"),
     ] {
         let simulation = with_class();
         simulation.world().region.refusal = Some((code.into(), message.into()));
@@ -168,7 +175,13 @@ fn a_launch_that_needs_user_action_is_reported() {
         assert_eq!((event.event.kind.as_str(), event.event.warning), ("NodePool", true));
         assert!(event.event.message.contains(words), "{}", event.event.message);
     }
-    // A transient failure is not reported.
+    // What passes by itself is not reported, and neither is a transient failure.
+    for (code, message) in [("InvalidParameterValue", "Invalid IAM Instance Profile name"), ("Unavailable", "overloaded")] {
+        let simulation = with_class();
+        simulation.world().region.refusal = Some((code.into(), message.into()));
+        keep(&simulation, 1);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("refused"), 0, "{code}");
+    }
     let simulation = with_class();
     simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), "none left".into()));
     keep(&simulation, 1);

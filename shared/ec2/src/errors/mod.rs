@@ -82,6 +82,17 @@ const THROTTLES: &[&str] = &[
     "PriorRequestNotComplete",
 ];
 const RATE_LIMITED: &str = "RequestLimitExceeded";
+/// Codes with which EC2 refuses a launch for what it asks for, however often it is repeated.
+const REJECTIONS: &[&str] = &[
+    "InvalidParameter",
+    "InvalidParameterCombination",
+    "InvalidParameterValue",
+    "InvalidBlockDeviceMapping",
+    "InvalidSnapshot.NotFound",
+    "UnknownVolumeType",
+    "UnsupportedOperation",
+    "VolumeTypeNotAvailableInZone",
+];
 
 impl ApiError {
     /// A client error.
@@ -131,6 +142,13 @@ impl ApiError {
     /// The instance profile of a template does not exist (yet).
     pub fn is_instance_profile_missing(&self) -> bool {
         self.code == "InvalidParameterValue" && self.message.contains("Invalid IAM Instance Profile name")
+    }
+    /// What a launch asks for is refused for a reason that has no name of its own: every attempt is, until the node class is changed. A
+    /// new instance profile is not meant: EC2 does not know it for some seconds.
+    pub fn is_rejected(&self) -> bool {
+        REJECTIONS.contains(&self.code.as_str())
+            && !self.is_instance_profile_missing()
+            && self.create_reason() == CreateReason::LaunchFailed
     }
     /// User data over EC2's limit of 16 KiB.
     pub fn is_user_data_too_large(&self) -> bool {
@@ -192,6 +210,11 @@ pub enum CreateReason {
     SecurityGroupSubnetVpcMismatch,
     /// An instance with several network interfaces was to have a public address; called as by Karpenter, which does not tell it apart.
     PublicAddressRefused,
+    /// A volume of the node class is smaller than the snapshot of its image. Karpenter tells none of these three apart either.
+    VolumeTooSmall,
+    /// The image is a product of AWS Marketplace that the account has not subscribed to.
+    NotSubscribed,
+    AccountBlocked,
     InstanceProfileNameInvalid,
     LaunchTemplateNotFound,
     UserDataSizeLimitExceeded,
@@ -218,6 +241,9 @@ const REFUSALS: &[&str] = &["UnauthorizedOperation", "AccessDenied", "AuthFailur
 const REASONS: &[(&[&str], CreateReason)] = &[
     (&["InvalidParameter", "belong to different networks"], CreateReason::SecurityGroupSubnetVpcMismatch),
     (&["InvalidParameterCombination", "associatePublicIPAddress", "multiple network interfaces"], CreateReason::PublicAddressRefused),
+    (&["smaller than snapshot"], CreateReason::VolumeTooSmall),
+    (&["OptInRequired"], CreateReason::NotSubscribed),
+    (&["Blocked: "], CreateReason::AccountBlocked),
     (&["iamInstanceProfile.name is invalid"], CreateReason::InstanceProfileNameInvalid),
     (&["InvalidLaunchTemplateId.NotFound"], CreateReason::LaunchTemplateNotFound),
     (&["User data is limited to"], CreateReason::UserDataSizeLimitExceeded),
@@ -274,7 +300,9 @@ impl CreateReason {
             Self::SpotQuotaExceeded => "SpotQuotaExceeded",
             Self::VcpuLimitExceeded => "VCPULimitExceeded",
             Self::InsufficientFreeAddressesInSubnet => SUBNET_FULL,
-            Self::PublicAddressRefused | Self::LaunchFailed => "LaunchFailed",
+            Self::PublicAddressRefused | Self::VolumeTooSmall | Self::NotSubscribed | Self::AccountBlocked | Self::LaunchFailed => {
+                "LaunchFailed"
+            }
             Self::SubnetResolutionFailed => "SubnetResolutionFailed",
             Self::InstanceTypeResolutionFailed => "InstanceTypeResolutionFailed",
             Self::NodeClassReadinessUnknown => "NodeClassReadinessUnknown",
@@ -295,6 +323,11 @@ impl CreateReason {
                 "spec.associatePublicIPAddress of the node class is true, which EC2 refuses for an instance with several network interfaces, \
                  as one for EFA has: leave it out, or have these pods use another node class"
             }
+            Self::VolumeTooSmall => {
+                "a volume of the node class is smaller than the snapshot of its AMI: raise volumeSize in spec.blockDeviceMappings"
+            }
+            Self::NotSubscribed => "the AMI is a product of AWS Marketplace: subscribe to it and accept its terms, or select another AMI",
+            Self::AccountBlocked => "AWS has blocked the account: contact AWS Support",
             Self::InstanceProfileNameInvalid => "the instance profile does not exist or is not yet usable",
             Self::LaunchTemplateNotFound => "the launch template is gone",
             Self::UserDataSizeLimitExceeded => "the user data exceed 16 KiB: shorten spec.userData",

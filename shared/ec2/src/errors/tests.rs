@@ -47,6 +47,34 @@ fn a_public_address_for_several_interfaces_is_refused_with_the_field_and_a_remed
 }
 
 #[test]
+fn refusals_that_last_have_a_remedy_of_their_own_and_karpenters_reason() {
+    let small = "Volume of size 8GB is smaller than snapshot 'snap-1', expect size >= 20GB";
+    for (code, message, reason, remedy) in [
+        ("InvalidBlockDeviceMapping", small, CreateReason::VolumeTooSmall, "spec.blockDeviceMappings"),
+        ("OptInRequired", "In order to use this AWS Marketplace product you need to subscribe.", CreateReason::NotSubscribed, "subscribe"),
+        ("Blocked", "This account is currently blocked.", CreateReason::AccountBlocked, "AWS Support"),
+    ] {
+        let found = ApiError::client(code, message).create_reason();
+        assert_eq!((found, found.as_str()), (reason, "LaunchFailed"), "{code}");
+        assert!(found.advice().contains(remedy), "{code}");
+    }
+}
+
+#[test]
+fn what_passes_by_itself_is_no_rejection() {
+    let is_rejected = |code: &str, message: &str| ApiError::client(code, message).is_rejected();
+    assert!(is_rejected("InvalidParameterCombination", "The parameter iops is not supported for gp2 volumes."));
+    assert!(is_rejected("InvalidBlockDeviceMapping", "Invalid device name"));
+    assert!(!is_rejected("InvalidParameterValue", "Invalid IAM Instance Profile name"), "it may be new");
+    assert!(!is_rejected("InvalidParameterValue", "Value (p) for parameter iamInstanceProfile.name is invalid."));
+    assert!(!is_rejected("InvalidParameter", "They belong to different networks"), "it has a reason of its own");
+    let passing = ["InvalidLaunchTemplateName.NotFoundException", "InsufficientInstanceCapacity", "Unavailable", "InternalError", ""];
+    for code in passing.iter().chain(THROTTLES) {
+        assert!(!is_rejected(code, "x"), "{code}");
+    }
+}
+
+#[test]
 fn throttling_is_never_a_stock_out() {
     for code in THROTTLES {
         let error = ApiError::client(*code, "slow down");

@@ -222,7 +222,11 @@ const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
     (403, "UnauthorizedOperation", "No, with an explicit deny in a permissions boundary", Again("Unauthorized"), REFUSED),
     (403, "UnauthorizedOperation", "Not authorized for images: [ami-1]", Again("AMIAuthorizationFailure"), REFUSED),
     (401, "AuthFailure", "AWS was not able to validate the provided credentials", Again("Unauthorized"), REFUSED),
-    (400, "InvalidParameterValue", "A parameter has a value that is not valid.", Again("LaunchFailed"), NO_EVENT),
+    (400, "InvalidParameterValue", "A parameter has a value that is not valid.", Again("LaunchFailed"), REFUSED),
+    (400, "InvalidBlockDeviceMapping", "Volume of size 8GB is smaller than snapshot 'snap-1'", Again("LaunchFailed"), REFUSED),
+    (400, "OptInRequired", "You need to accept the terms of the product.", Again("LaunchFailed"), REFUSED),
+    (400, "Blocked", "Your account is currently blocked.", Again("LaunchFailed"), REFUSED),
+    (400, "InvalidSubnetID.NotFound", "The subnet ID 'subnet-a' does not exist", Again("LaunchFailed"), NO_EVENT),
     (
         400,
         "InvalidParameterValue",
@@ -342,6 +346,7 @@ fn templates() -> Vec<Row> {
         let ending = match error.code {
             "RequestLimitExceeded" | "InternalError" => Ending::after(asked, error.code),
             "UnauthorizedOperation" => Ending::after(asked, "Unauthorized").with_event(REFUSED),
+            "InvalidParameterValue" => Ending::after(asked, "LaunchFailed").with_event(REFUSED),
             _ => Ending::after(asked, "LaunchFailed"),
         };
         row(Failure::Refused(error), ending)
