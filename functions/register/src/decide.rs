@@ -2,7 +2,7 @@
 
 use whittle_api::k8s::{Kind, Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, conditions, labels};
+use whittle_api::{ClusterObjects, Condition, ConditionStatus, OwnerReference, conditions, labels};
 use whittle_claims::{Claim, annotations_of, labels_of};
 use whittle_model::state::is_ephemeral;
 use whittle_ports::{NodePatch, Safeguard};
@@ -19,6 +19,22 @@ pub(crate) fn may_have_joined(claim: &Claim, objects: &ClusterObjects) -> bool {
     let Some(machine) = claim.machine() else { return false };
     let mut odd = objects.unreadable_of(Node::KIND);
     odd.any(|odd| odd.provider_id.is_empty() || odd.provider_id == machine.provider_id.as_str())
+}
+
+/// Why a claim is given up at its timeout: what it waited for, and what its condition says about that. The NodeClaim goes, and its
+/// conditions with it.
+pub(crate) fn timeout_message(claim: &Claim) -> String {
+    /// Reasons that say no more than the timeout does.
+    const OF_WAITING: [&str; 2] = ["AwaitingReconciliation", "NodeNotFound"];
+    let (waited, type_) = match claim.machine() {
+        Some(_) => ("no node joined in time", conditions::REGISTERED),
+        None => ("no machine was launched in time", conditions::LAUNCHED),
+    };
+    let tells = |known: &&Condition| !known.message.is_empty() && !OF_WAITING.contains(&known.reason.as_str());
+    match conditions::find(&claim.conditions, type_).filter(tells) {
+        Some(known) => format!("{waited}: {}", known.message),
+        None => waited.to_owned(),
+    }
 }
 
 /// Whether a Node joined without the taint that keeps pods away until it has its labels.

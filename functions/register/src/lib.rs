@@ -269,7 +269,7 @@ impl<P: Rights> Run<'_, P> {
             && !decide::may_have_joined(&claim.value, self.objects)
             && !self.has_instance(&claim.value).await?
         {
-            let message = format!("no {} in time", if claim.value.machine().is_some() { "node joined" } else { "machine was launched" });
+            let message = decide::timeout_message(&claim.value);
             let deletion = claim.value.deletion_for(reason, message.clone(), now);
             claim = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), now).await?;
             let (name, cluster) = (claim.value.key.name.clone(), claim.value.key.cluster.clone());

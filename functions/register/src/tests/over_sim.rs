@@ -77,6 +77,29 @@ fn two_launch_timeouts_make_the_pool_unhealthy() {
 }
 
 #[test]
+fn a_claim_that_is_given_up_says_what_its_launch_or_its_node_lacked() {
+    let of = |claim: &Claim| {
+        let mut simulation = still();
+        simulation.store(claim);
+        simulation.run_for(SignedDuration::from_mins(15));
+        let report = run(&simulation);
+        let decided = report.decisions.iter().map(|decision| decision.message.clone()).collect::<Vec<_>>();
+        let message = simulation.claim(&claim.key).deletion.unwrap().message;
+        assert_eq!(decided, [message.clone()]);
+        message
+    };
+    let text = "EC2 refused the launch: InvalidParameterValue: no";
+    let erred = Event::LaunchErred { reason: "LaunchFailed".into(), message: text.into() };
+    let refused = step(&planned("a"), &erred, super::now()).unwrap();
+    assert_eq!(of(&refused), format!("no machine was launched in time: {text}"));
+    assert_eq!(of(&planned("a")), "no machine was launched in time");
+    assert_eq!(of(&owned(claim(), "a")), "no node joined in time");
+    let mut twins = owned(claim(), "a");
+    twins.note(REGISTERED, ConditionStatus::False, "MultipleNodesFound", "several Nodes", super::now());
+    assert_eq!(of(&twins), "no node joined in time: several Nodes");
+}
+
+#[test]
 fn registration_timeouts_make_the_pool_unhealthy_and_one_success_does_not_heal_it() {
     let mut simulation = still();
     let id = |claim: &mut Claim, id: &str| {
