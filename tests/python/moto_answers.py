@@ -501,6 +501,7 @@ def dry_run_instance(aws: Clients, given: dict) -> None:
 
 def instance(entry: dict) -> dict:
     placement = entry.get("Placement", {})
+    reason = entry.get("StateReason", {})
     return {
         "id": entry["InstanceId"],
         "state": entry["State"]["Name"].title().replace("-", ""),
@@ -514,6 +515,7 @@ def instance(entry: dict) -> dict:
         "placement_group": placement.get("GroupId") or None,
         "partition": placement.get("PartitionNumber") or None,
         "private_dns_name": entry["PrivateDnsName"],
+        "state_reason": {"code": reason["Code"], "message": reason.get("Message", "")} if reason.get("Code") else None,
         "launched_at": moment(entry["LaunchTime"]),
         "tags": tag_map(entry["Tags"]),
     }

@@ -171,6 +171,7 @@ mod tests {
             placement_group: None,
             partition: None,
             private_dns_name: String::new(),
+            state_reason: None,
             launched_at: at(0),
             tags: BTreeMap::new(),
         };

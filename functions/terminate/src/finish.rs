@@ -92,7 +92,7 @@ impl<P: Rights> Run<P> {
         if instance.is_some() && self.claim.value.instance_missing_since.is_some() {
             self.set_instance_missing_since(None).await?;
         }
-        if let Some(instance) = instance.filter(|instance| instance.state != InstanceState::Terminated) {
+        if let Some(instance) = instance.as_ref().filter(|instance| instance.state != InstanceState::Terminated) {
             if instance.state != InstanceState::ShuttingDown {
                 // The first request may have been lost.
                 self.send_termination(&machine).await?;
@@ -108,7 +108,9 @@ impl<P: Rights> Run<P> {
         let ended = advance(self.ports.store(), &self.claim, &Event::MachineGone, now).await?;
         let pool = self.claim.value.spec.node_pool.clone();
         self.claim = ended;
-        let message = format!("instance {} has terminated", machine.instance_id);
+        let cause = instance.and_then(|instance| instance.state_reason).filter(|cause| !cause.is_requested());
+        let because = cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+        let message = format!("instance {} has terminated{because}", machine.instance_id);
         self.report.decide(now, DecisionKind::Terminated, format!("nodeclaim/{}", self.claim.value.key.name), message);
         self.report.count("terminated");
         let (nodepool, zone) = (pool.as_str(), machine.zone.as_str());
@@ -117,6 +119,9 @@ impl<P: Rights> Run<P> {
         emit_duration(&mut self.report, metrics::NodeClaimsTerminationDuration { nodepool }, asked_at, now);
         let sent_at = find(&self.claim.value.conditions, INSTANCE_TERMINATING).and_then(|sent| sent.last_transition_time);
         emit_duration(&mut self.report, metrics::NodeClaimsInstanceTerminationDuration { nodepool }, sent_at, now);
+        if let Some(cause) = &cause {
+            self.report_early_end(&machine, cause).await;
+        }
         // The claim has ended in any case; `sweep` removes the finalizer of an object that could not be reached now.
         self.release_mirror().await
     }

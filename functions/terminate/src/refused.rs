@@ -1,8 +1,10 @@
 //! Errors of EC2 or the API server that persist until their cause is fixed: what is reported, where, and the remedy.
 
 use crate::{Rights, Run};
-use whittle_claims::{Claim, Function};
+use whittle_api::conditions::{self, REGISTERED};
+use whittle_claims::{Claim, Function, Machine};
 use whittle_ec2::errors::CreateReason;
+use whittle_ec2::instance::StateReason;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, metrics, publish_event};
 
 /// EC2's error code for an instance with termination protection.
@@ -40,6 +42,23 @@ impl<P: Rights> Run<P> {
             let event = ClusterEvent::warning(about, "FailedTermination", message.clone());
             publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
         }
+    }
+
+    /// Reports that EC2 ended an instance before its Node joined, for a reason that will end the next one as well: EC2 takes the launch,
+    /// and refuses its volumes afterwards. As `launch` reports what EC2 refuses at once. Best effort.
+    pub(crate) async fn report_early_end(&mut self, machine: &Machine, cause: &StateReason) {
+        let claim = &self.claim.value;
+        let Some(remedy) = cause.remedy().filter(|_| !conditions::is_true(&claim.conditions, REGISTERED)) else { return };
+        let (id, nodepool) = (&machine.instance_id, claim.spec.node_pool.as_str());
+        tracing::error!(claim = %claim.key, instance = %id, nodepool, %cause, remedy, "EC2 ended an instance before its node joined");
+        self.report.count("ended_early");
+        self.report.metric(metrics::LaunchesRefused { nodepool, reason: CreateReason::LaunchFailed.as_str() });
+        let message = format!(
+            "EC2 started {id} ({} in {}) and ended it before its node joined: {remedy}. EC2 reports {cause}",
+            machine.instance_type, machine.zone
+        );
+        let event = ClusterEvent::warning(Involved::owner(claim), "LaunchRefused", message);
+        publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
     }
 }
 

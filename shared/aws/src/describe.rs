@@ -4,7 +4,7 @@ use aws_sdk_ec2::types as sdk;
 use aws_smithy_types::DateTime;
 use std::collections::BTreeMap;
 use whittle_api::labels;
-use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ec2::instance::{Instance, InstanceState, StateReason};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, Image, ImageVariant, PlacementGroup, SecurityGroup, Subnet};
 use whittle_units::{InstanceId, Timestamp};
@@ -41,9 +41,15 @@ pub(crate) fn instance(entry: &sdk::Instance) -> Option<Instance> {
         placement_group: entry.placement().and_then(sdk::Placement::group_id).filter(|id| !id.is_empty()).map(str::to_owned),
         partition: entry.placement().and_then(sdk::Placement::partition_number).and_then(partition),
         private_dns_name: entry.private_dns_name.clone().unwrap_or_default(),
+        state_reason: entry.state_reason().and_then(state_reason),
         launched_at: timestamp(entry.launch_time()?)?,
         tags: tags(entry.tags()),
     })
+}
+
+fn state_reason(entry: &sdk::StateReason) -> Option<StateReason> {
+    let code = entry.code().filter(|code| !code.is_empty())?.to_owned();
+    Some(StateReason { code, message: entry.message().unwrap_or_default().to_owned() })
 }
 
 /// The checks of an instance that fail, and whether one of the `events` is in the future; `None` for an entry without id, which EC2

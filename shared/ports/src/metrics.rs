@@ -99,7 +99,7 @@ catalogue! {
         /// NodeClaims whose instance has terminated
         counter NodeClaimsTerminated = "karpenter_nodeclaims_terminated_total" from [Terminate] { nodepool, capacity_type, zone }
         /// launches that need user action, such as a missing service-linked role for spot or a denied permission
-        counter LaunchesRefused = "whittle_launches_refused_total" from [Launch] {
+        counter LaunchesRefused = "whittle_launches_refused_total" from [Launch, Terminate] {
             nodepool,
             /// as in the NodeClaim's condition `Launched`
             reason,

@@ -60,6 +60,7 @@ pub fn instance_of(machine: &Machine) -> Instance {
         placement_group: None,
         partition: None,
         private_dns_name: String::new(),
+        state_reason: None,
         launched_at: machine.launched_at,
         tags: BTreeMap::new(),
     }

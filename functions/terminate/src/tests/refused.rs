@@ -6,8 +6,8 @@ use futures::executor::block_on;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Bucket, BucketName, Claim, DeletionReason, Event, PodKey, step};
-use whittle_ec2::instance::InstanceState;
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, Event, PodKey, step};
+use whittle_ec2::instance::{InstanceState, StateReason};
 use whittle_ports::{
     Adapters, CloudErrorKind, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Mirrors, NodePatch, Nodes, ObjectKind,
     Presence, Report, Scope, Settings, StatusWriter,
@@ -225,4 +225,52 @@ fn a_node_that_never_registered_holds_no_machine_though_its_changes_are_refused(
     assert!(!ends_unchanged(&unregistered(), registered), "pods run there");
     assert!(!ends_unchanged(&unregistered(), |node| node.spec.taints.clear()), "pods may run there");
     assert!(!ends_unchanged(&draining(), |_| {}), "the Node was read before it registered");
+}
+
+/// What EC2 says of an instance that has ended, of a claim whose Node never joined or did.
+fn ended(code: &str, joined: bool) -> (Scene, Report) {
+    let launched = Event::FleetAnswered(super::over_sim::own_machine());
+    let deleted = Event::DeletionRequested(deletion(DeletionReason::InstanceGone, at(0)));
+    let claim = if joined { draining() } else { after(&super::over_sim::planned(), &[launched, deleted], at(0)) };
+    let scene = Scene::of(&step(&claim, &Event::TerminationSent, at(0)).unwrap());
+    scene.set_state(InstanceState::Terminated);
+    let message = format!("{code}: words of EC2");
+    let reason = StateReason { code: code.to_owned(), message };
+    let id = super::over_sim::own_machine().instance_id;
+    scene.simulation.world().region.machines.get_mut(&id).unwrap().instance.state_reason = Some(reason);
+    let report = scene.run();
+    assert_eq!(report.counted("terminated"), 1);
+    (scene, report)
+}
+
+#[test]
+fn an_instance_that_ec2_ends_at_its_launch_is_reported_with_a_remedy() {
+    let (scene, report) = ended("Client.VolumeLimitExceeded", false);
+    let counted = report.metrics.iter().find(|metric| metric.metric == "whittle_launches_refused_total").unwrap();
+    assert_eq!((counted.labels["nodepool"].as_str(), counted.labels["reason"].as_str()), ("default", "LaunchFailed"));
+    let events = scene.events("LaunchRefused");
+    assert!(events[0].contains("i-1") && events[0].contains("Service Quotas") && events[0].contains("words of EC2"), "{events:?}");
+    let kinds: Vec<String> = scene.simulation.world().cluster.events.iter().map(|kept| kept.event.kind.clone()).collect();
+    assert_eq!(kinds, ["NodePool"]);
+    assert_eq!(decided(&report), "instance i-1 has terminated: Client.VolumeLimitExceeded: words of EC2");
+}
+
+#[test]
+fn what_was_asked_for_or_passes_or_ends_a_node_later_needs_nobody() {
+    for (code, joined, decision) in [
+        ("Client.UserInitiatedShutdown", false, "instance i-1 has terminated"),
+        ("Server.InternalError", false, "instance i-1 has terminated: Server.InternalError: words of EC2"),
+        ("Client.InstanceInitiatedShutdown", true, "instance i-1 has terminated: Client.InstanceInitiatedShutdown: words of EC2"),
+    ] {
+        let (scene, report) = ended(code, joined);
+        assert_eq!(scene.events("LaunchRefused"), Vec::<String>::new(), "{code}");
+        assert!(report.metrics.iter().all(|metric| metric.metric != "whittle_launches_refused_total"), "{code}");
+        assert_eq!(decided(&report), decision);
+    }
+}
+
+/// The decision that ends a claim.
+fn decided(report: &Report) -> &str {
+    let mut ends = report.decisions.iter().filter(|decision| decision.kind == DecisionKind::Terminated);
+    ends.next().map_or("", |decision| decision.message.as_str())
 }

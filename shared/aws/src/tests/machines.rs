@@ -213,13 +213,17 @@ fn instances_of_a_cluster_are_read_from_all_pages() {
     const ONLY: &str = "<capacityReservationId>cr-1</capacityReservationId><capacityReservationSpecification><capacityReservationPreference>capacity-reservations-only</capacityReservationPreference></capacityReservationSpecification><groupSet><item><groupId>sg-2</groupId></item><item><groupId>sg-1</groupId></item></groupSet>";
     const PLACED: &str =
         "<placement><availabilityZone>us-east-1a</availabilityZone><groupId>pg-1</groupId><partitionNumber>2</partitionNumber></placement>";
-    let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", PLACED)], "more"), instances_page(&[("i-3", OPEN), ("i-4", ONLY)], ""));
+    const ENDED: &str = "<stateReason><code>Client.VolumeLimitExceeded</code><message>Client.VolumeLimitExceeded: Volume limit exceeded</message></stateReason>";
+    let open = format!("{OPEN}{ENDED}");
+    let (first, second) = (instances_page(&[("i-1", SPOT), ("i-2", PLACED)], "more"), instances_page(&[("i-3", &open), ("i-4", ONLY)], ""));
     let wire = Wire::answering([(200, &first), (200, &second)]);
     let found = run(machines(&wire).of_cluster(&"demo".into())).unwrap();
     let capacity_types: Vec<_> = found.iter().map(|machine| (machine.id.as_str(), machine.capacity_type.as_str())).collect();
     assert_eq!(capacity_types, [("i-1", "spot"), ("i-2", "on-demand"), ("i-3", "on-demand"), ("i-4", "reserved")]);
     let reservations: Vec<_> = found.iter().map(|machine| machine.reservation.as_deref()).collect();
     assert_eq!(reservations, [None, None, Some("cr-1"), Some("cr-1")], "an open reservation counts as on-demand");
+    let reasons: Vec<_> = found.iter().map(|machine| machine.state_reason.as_ref().map(ToString::to_string)).collect();
+    assert_eq!(reasons, [None, None, Some("Client.VolumeLimitExceeded: Volume limit exceeded".to_owned()), None]);
     assert_eq!(found[3].security_groups, ["sg-1", "sg-2"]);
     assert_eq!((found[1].placement_group.as_deref(), found[1].partition), (Some("pg-1"), Some(2)));
     assert_eq!((found[0].placement_group.as_deref(), found[0].partition), (None, None));

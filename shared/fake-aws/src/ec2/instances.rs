@@ -127,6 +127,7 @@ fn described(region: &Region, instance: &Instance) -> Value {
         "imageId": instance.image_id,
         "instanceState": {"code": code, "name": name},
         "privateDnsName": text(&instance.private_dns_name).unwrap_or_default(),
+        "stateReason": instance.state_reason.as_ref().map(|reason| json!({"code": reason.code, "message": reason.message})),
         "instanceType": instance.instance_type,
         "launchTime": instance.launched_at.to_string(),
         "placement": {

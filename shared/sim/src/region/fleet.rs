@@ -198,6 +198,7 @@ impl Region {
             placement_group: template.placement_group_id.clone(),
             partition: self.partition_for(&template),
             private_dns_name: self.private_name(dice),
+            state_reason: None,
             launched_at: now,
             tags,
         };
