@@ -31,6 +31,8 @@ const REPEAT_EVENT_AFTER: SignedDuration = SignedDuration::from_mins(15);
 const TEMPLATE_IDLE_FOR: SignedDuration = SignedDuration::from_mins(10);
 /// A doorbell counts as lost this long after it was due.
 const DOORBELL_LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
+/// EC2 lists an instance this long after its start at the latest.
+const LISTED_AFTER: SignedDuration = SignedDuration::from_mins(2);
 /// An instance younger than this may not have been recorded yet.
 const INSTANCE_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
@@ -346,7 +348,10 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
         let of_node =
             |node: &str| Missing { kind: ObjectKind::Node, name: node.to_owned(), uid: String::new(), provider_id: provider_id() };
         let gone = unlisted.map(of_node);
-        let message = "its instance has ended and its Node is not ready";
+        let message = match claim.phase {
+            Phase::Launched { .. } => "its instance has ended before its Node joined",
+            _ => "its instance has ended and its Node is not ready",
+        };
         return Some(Ending { gone, ..Ending::new(claim, DeletionReason::InstanceGone, message) });
     }
     if let Some(at) = reservations::ending_block(claim, input) {
@@ -399,11 +404,18 @@ pub(crate) fn is_ready(node: &Node) -> bool {
     conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
-/// Whether EC2 does not list the instance of a registered claim, and its Node is not ready. Unregistered claims are left to their
-/// timeout.
+/// Whether EC2 does not list the instance of a claim, and its Node is not ready. That of one without a Node may have ended before its
+/// launch was stored, so that nobody was told; the claim is only ended if EC2 then says so by its id, else left to its timeout.
 fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> bool {
-    let registered = matches!(claim.phase, Phase::Registered { .. } | Phase::Initialized { .. });
-    let Some(machine) = claim.machine().filter(|_| registered) else { return false };
+    let Some(machine) = claim.machine() else { return false };
+    let is_due = match &claim.phase {
+        Phase::Registered { .. } | Phase::Initialized { .. } => true,
+        Phase::Launched { .. } => input.now.duration_since(machine.launched_at) >= LISTED_AFTER,
+        _ => false,
+    };
+    if !is_due {
+        return false;
+    }
     let listed = input.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
     // The readiness of an unreadable Node is unknown.
     let speaks = matches!(nodes, [node] if input.speaks(node)) || unreadable::nodes_of(claim, input.objects).next().is_some();

@@ -166,7 +166,7 @@ impl<P: Rights> Executor<'_, P> {
         if ending.reason == DeletionReason::InstanceGone
             && let Some(machine) = claim.value.machine()
         {
-            match self.may_run(&machine.instance_id).await {
+            match self.may_run(&machine.instance_id, claim.value.node_name()).await {
                 Ok(may_run) if !Safeguard::LossAskedByName.stops(may_run) => {}
                 doubt => {
                     report.count("endings_doubted");
@@ -177,10 +177,11 @@ impl<P: Rights> Executor<'_, P> {
         delete_claim(self.ports, claim, ending, report).await
     }
 
-    /// Whether an instance that the listing lacks runs according to a request by id.
-    async fn may_run(&self, id: &InstanceId) -> Result<bool, HandleError> {
+    /// Whether an instance that the listing lacks may run after a request by id. If EC2 does not know it, that says something only of one
+    /// that was there: whose Node has joined.
+    async fn may_run(&self, id: &InstanceId, node: Option<&str>) -> Result<bool, HandleError> {
         let instance = self.ports.cloud().instance(id).await?;
-        Ok(instance.is_some_and(|instance| instance.is_alive()))
+        Ok(instance.map_or(node.is_none(), |instance| instance.is_alive()))
     }
 
     /// Whether an object that lists lack is gone according to a request by name.

@@ -17,7 +17,8 @@ use whittle_api::k8s::Node;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{
-    BlockEnds, Claim, ClaimSpec, Deletion, DeletionReason, Event, NodeClassRecord, Revision, ShiftedZones, Sighting, Stored, mirror, step,
+    BlockEnds, Claim, ClaimSpec, Deletion, DeletionReason, Event, Machine, NodeClassRecord, Revision, ShiftedZones, Sighting, Stored,
+    mirror, step,
 };
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
@@ -35,6 +36,9 @@ fn after(events: &[Event]) -> Claim {
 
 fn begun() -> Event {
     whittle_testkit::begun("batch")
+}
+fn launched() -> Claim {
+    after(&[begun(), Event::FleetAnswered(machine("i-1"))])
 }
 fn registered() -> Claim {
     after(&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")])
@@ -265,12 +269,30 @@ fn an_instance_counts_as_lost_only_if_its_kubelet_is_silent() {
 #[test]
 fn a_missing_node_or_an_unregistered_claim_deletes_nothing() {
     check_never_ends(&change(scene(registered()), |s| s.objects.nodes.clear()));
-    let launched = after(&[begun(), Event::FleetAnswered(machine("i-1"))]);
-    let unregistered = change(scene(launched), |s| {
+    let unregistered = change(scene(launched()), |s| {
         s.instances.clear();
         s.objects.nodes.clear();
     });
     check_never_ends(&unregistered);
+}
+
+/// It may have ended before its launch was stored: then nobody was told.
+#[test]
+fn an_instance_that_never_joined_counts_as_lost_once_ec2_must_list_it() {
+    let aged = |launched_at: i64| after(&[begun(), Event::FleetAnswered(Machine { launched_at: at(launched_at), ..machine("i-1") })]);
+    let lost = |launched_at: i64| {
+        change(scene(aged(launched_at)), |s| {
+            s.instances.clear();
+            s.objects.nodes.clear();
+        })
+    };
+    check_ends_at_second_sighting(&lost(-20), DeletionReason::InstanceGone);
+    let noted = lost(-19).compare(&[], 100).note;
+    assert!(noted.iter().all(|sighting| !sighting.subject.contains("without instance")), "EC2 may not list it yet: {noted:?}");
+    let (_, second) = lost(-20).twice(30);
+    assert_eq!(second.end[0].message, "its instance has ended before its Node joined");
+    check_never_ends(&change(lost(-20), |s| s.instances = vec![instance("i-1")]));
+    check_never_ends(&change(lost(-20), |s| s.objects.nodes = vec![node(true)]));
 }
 
 #[test]

@@ -147,6 +147,30 @@ fn an_unlisted_instance_that_ec2_shows_by_id_is_not_lost() {
 }
 
 #[test]
+fn an_instance_that_ended_before_its_node_joined_ends_its_claim_if_ec2_says_so_by_id() {
+    let ended = Some((3, DeletionReason::InstanceGone));
+    for (state, expected) in [(Some(InstanceState::Terminated), ended), (Some(InstanceState::Running), None), (None, None)] {
+        let mut simulation = still();
+        simulation.create(pool_named("default"));
+        if let Some(state) = state {
+            let id = start_machine(&simulation);
+            let mut world = simulation.world();
+            let instance = &mut world.region.machines.get_mut(&id).unwrap().instance;
+            instance.tags.clear();
+            instance.state = state;
+        }
+        simulation.store(&super::launched());
+        let mut found = None;
+        for minute in 1..10 {
+            simulation.run_for(SignedDuration::from_mins(1));
+            sweep(&simulation, &Settings::default());
+            found = found.or_else(|| kept(&simulation).deletion.map(|deletion| (minute, deletion.reason)));
+        }
+        assert_eq!(found, expected, "{state:?}");
+    }
+}
+
+#[test]
 fn an_instance_is_not_lost_while_its_unlisted_node_exists() {
     for is_there in [true, false] {
         let mut simulation = still();
