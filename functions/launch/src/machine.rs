@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::labels;
 use whittle_claims::{ClaimSpec, Machine, OfferingKey, StockOut};
 use whittle_ec2::errors::ApiError;
-use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetPoolError, Marks, Purchase, machine_facts, marks};
+use whittle_ec2::fleet::{FleetAnswer, FleetConfig, FleetInstance, FleetPoolError, FleetRequest, Marks, Purchase, machine_facts, marks};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::instance_types::{instance_type, quota_of};
 use whittle_snapshot::{EVERY, unavailable};
@@ -93,7 +93,7 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     let none = unavailable(&[], facts.now);
     let passing = answer.errors.iter().flat_map(|error| shared_stock_outs(batch, error).into_iter().map(|key| (key, error.code.as_str())));
     let passing: BTreeMap<OfferingKey, &str> = passing.collect();
-    let lasting = answer.errors.iter().filter(|error| lacks_capacity(batch, error)).cloned();
+    let lasting = answer.errors.iter().filter(|error| lacks_capacity(batch, error)).flat_map(|error| with_pools(&batch.request, error));
     let (refused, lacking): (Vec<FleetPoolError>, Vec<FleetPoolError>) = lasting.partition(|error| is_unsupported(&error.code));
     let mut outs: Vec<StockOut> = passing.into_iter().map(|(key, code)| StockOut::with_fixed_wait(key, code, now)).collect();
     for (errors, node_class) in [(lacking, None), (refused, facts.class_uid(&batch.node_class))] {
@@ -108,6 +108,17 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
         );
     }
     outs
+}
+
+/// An error of each pool that it may be about: one without a type or a zone would close none, and the same request be made again at once.
+pub(crate) fn with_pools(request: &FleetRequest, error: &FleetPoolError) -> Vec<FleetPoolError> {
+    if !error.instance_type.is_empty() && !error.zone.is_empty() {
+        return vec![error.clone()];
+    }
+    let may_be = |asked: &str, named: &str| named.is_empty() || named == asked;
+    let overrides = request.configs.iter().flat_map(|config| &config.overrides);
+    let concerned = overrides.filter(|each| may_be(&each.instance_type, &error.instance_type) && may_be(&each.zone, &error.zone));
+    concerned.map(|each| FleetPoolError { instance_type: each.instance_type.clone(), zone: each.zone.clone(), ..error.clone() }).collect()
 }
 
 /// Whether EC2 refuses a type to what this request asks for, such as an image or a tenancy. Requests of other classes may start it.

@@ -3,18 +3,20 @@
 use super::over_sim::{class_in, keep, keep_as, know, run_over};
 use super::repeated::with_class;
 use crate::addresses::{SubnetUse, Use, free_addresses};
+use crate::machine::with_pools;
 use futures::executor::block_on;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{Requirement, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::{Claim, NodeClassRecord, OfferingKey, Phase, StockOut};
+use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetPoolError, FleetRequest};
 use whittle_ec2::network::Subnet;
 use whittle_ports::metrics::Metric;
 use whittle_ports::{Amount, RecordReader, Records, RegionStore, metrics};
 use whittle_sim::Simulation;
 use whittle_snapshot::unavailable;
 use whittle_testkit::{TestWorld, at};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, Price};
 
 const ZONE: &str = "us-west-2a";
 
@@ -251,6 +253,41 @@ fn a_type_that_ec2_does_not_support_is_refused_to_its_own_class_only() {
         claim.created_at = at(181);
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1, "after three minutes it is tried again");
+}
+
+#[test]
+fn an_error_without_a_pool_is_one_of_each_pool_that_it_may_be_about() {
+    let pool = |instance_type: &str, zone: &str| FleetOverride {
+        instance_type: instance_type.into(),
+        zone: zone.into(),
+        subnet_id: String::new(),
+        image_id: String::new(),
+        price: Price::ZERO,
+    };
+    let request = FleetRequest {
+        client_token: String::new(),
+        target_capacity: 1,
+        capacity_type: "spot".into(),
+        reservation: None,
+        configs: vec![
+            FleetConfig { launch_template: "one".into(), overrides: vec![pool("m5.large", "a"), pool("m5.large", "b")] },
+            FleetConfig { launch_template: "two".into(), overrides: vec![pool("c5.large", "b")] },
+        ],
+        tags: BTreeMap::new(),
+        prioritized: false,
+        context: None,
+    };
+    let pools = |instance_type: &str, zone: &str| {
+        let (code, message) = ("UnfulfillableCapacity".to_owned(), String::new());
+        let error = FleetPoolError { code, message, instance_type: instance_type.into(), zone: zone.into() };
+        let found = with_pools(&request, &error);
+        assert!(found.iter().all(|each| each.code == error.code));
+        found.iter().map(|each| format!("{} {}", each.instance_type, each.zone)).collect::<Vec<_>>()
+    };
+    assert_eq!(pools("m5.large", "a"), ["m5.large a"]);
+    assert_eq!(pools("", ""), ["m5.large a", "m5.large b", "c5.large b"]);
+    assert_eq!(pools("m5.large", ""), ["m5.large a", "m5.large b"]);
+    assert_eq!(pools("", "b"), ["m5.large b", "c5.large b"]);
 }
 
 #[test]
