@@ -24,6 +24,9 @@ const TIME_PER_MIRRORS: SignedDuration = SignedDuration::from_secs(3);
 const FLEET_POLL_DELAY: SignedDuration = SignedDuration::from_secs(15);
 /// Karpenter's name of the calls that launch, in metrics.
 const CREATE_FLEET: &str = "create_fleet";
+/// Delay before a call is made anew of which EC2 was too busy, or did not know something new such as the instance profile: IAM takes some
+/// ten seconds to tell it.
+const PASSING_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// How long the outcome of a call may stay unknown: EC2 shows the instances that it started much sooner.
 const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 /// Attempts to assign an instance to a claim that others write concurrently.
@@ -82,7 +85,9 @@ impl<P: Rights> Run<'_, P> {
                 // The same client token would return the same response, so the next attempt is a new call.
                 waiting.iter().for_each(|_| self.report.count("retried"));
                 let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-                self.replace_token(waiting, &batch.id, Some(&erred), USER_ACTION_RETRY_DELAY).await
+                let passes = quota.is_none() && refused.is_none() && answer.errors.iter().any(|error| api_error(error).is_passing());
+                let delay = if passes { PASSING_RETRY_DELAY } else { USER_ACTION_RETRY_DELAY };
+                self.replace_token(waiting, &batch.id, Some(&erred), delay).await
             }
         }
     }
@@ -302,6 +307,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let delay = match error.kind {
             _ if known.is_fleet_quota() => USER_ACTION_RETRY_DELAY,
+            CloudErrorKind::Invalid if known.is_passing() => PASSING_RETRY_DELAY,
             CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => USER_ACTION_RETRY_DELAY,
             _ => RETRY_DELAY,
         };

@@ -200,6 +200,27 @@ fn a_launch_that_needs_user_action_is_reported() {
     assert!(matches!(bytes.amount, Amount::Count(1..)) && bytes.labels["nodeclass"] == "gone", "{bytes:?}");
 }
 
+/// A class that has just been made has an instance profile that EC2 learns of some seconds later.
+#[test]
+fn a_launch_that_something_new_holds_up_is_tried_again_soon_and_others_are_not() {
+    for (code, message, seconds) in [
+        ("InvalidParameterValue", "Value (p) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", 5),
+        ("RequestLimitExceeded", "Request limit exceeded.", 5),
+        ("UnauthorizedOperation", "You are not authorized to perform this operation.", 30),
+        ("MaxFleetCountExceeded", "too many fleets", 30),
+        ("InvalidParameterCombination", "The parameter iops is not supported for gp2 volumes.", 30),
+    ] {
+        let mut simulation = with_class();
+        simulation.world().region.refusal = Some((code.into(), message.into()));
+        let claim = keep(&simulation, 1);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("retried"), 1, "{code}");
+        assert_eq!(simulation.claim(&claim.key).look_again_at, Some(at(seconds)), "{code}");
+        simulation.world().region.refusal = None;
+        simulation.run_until(at(seconds));
+        assert_eq!(run_over(&simulation.ports(), &[claim.key.name]).counted("launched"), 1, "{code}");
+    }
+}
+
 #[test]
 fn a_full_spread_group_blocks_nothing_for_others() {
     let simulation = with_class();

@@ -191,6 +191,16 @@ impl ApiError {
     pub fn is_transient(&self) -> bool {
         self.is_throttle() || self.is_server() || self.code.is_empty()
     }
+    /// Whether another attempt may succeed within seconds: EC2 is busy, or does not know yet what was made a moment ago.
+    pub fn is_passing(&self) -> bool {
+        let is_new = self.is_launch_template_not_found() || self.is_instance_profile_missing();
+        is_new
+            || self.is_transient()
+            || matches!(
+                self.create_reason(),
+                CreateReason::InstanceProfileNameInvalid | CreateReason::LaunchTemplateNotFound | CreateReason::InternalError
+            )
+    }
     /// Why a claim's launch failed with this error, for its `Launched` condition and the failure metric.
     pub fn create_reason(&self) -> CreateReason {
         CreateReason::of(&self.to_string())

@@ -75,6 +75,23 @@ fn what_passes_by_itself_is_no_rejection() {
 }
 
 #[test]
+fn what_was_just_made_and_a_busy_ec2_pass_soon() {
+    let is_passing = |code: &str, message: &str| ApiError::client(code, message).is_passing();
+    for (code, message) in [
+        ("InvalidParameterValue", "Value (p) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"),
+        ("InvalidLaunchTemplateName.NotFoundException", "It does not exist."),
+        ("InvalidLaunchTemplateId.NotFound", "It does not exist."),
+        ("RequestLimitExceeded", "Request limit exceeded."),
+        ("InternalError", "An internal error has occurred"),
+    ] {
+        assert!(is_passing(code, message), "{code}");
+    }
+    for code in ["UnauthorizedOperation", "MaxFleetCountExceeded", "InsufficientInstanceCapacity", "InvalidParameterValue", "Blocked"] {
+        assert!(!is_passing(code, "x"), "{code}");
+    }
+}
+
+#[test]
 fn throttling_is_never_a_stock_out() {
     for code in THROTTLES {
         let error = ApiError::client(*code, "slow down");
