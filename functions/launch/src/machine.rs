@@ -215,6 +215,10 @@ pub(crate) fn whole_call_stock_outs(facts: &Facts, batch: &Batch, code: &str, me
 }
 
 fn stock_out(key: OfferingKey, code: &str, known: &[StockOut], now: Timestamp) -> StockOut {
+    // A whole market is closed for what a person has to do, and open as soon as that is done.
+    if key.instance_type == EVERY {
+        return StockOut::with_fixed_wait(key, code, now);
+    }
     let old = known.iter().find(|out| out.offering == key);
     StockOut::after_failure(old, key.clone(), code, now)
 }

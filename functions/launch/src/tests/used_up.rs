@@ -221,6 +221,21 @@ fn a_launch_that_something_new_holds_up_is_tried_again_soon_and_others_are_not()
     }
 }
 
+/// Whoever creates the role does not wait until half an hour has passed.
+#[test]
+fn a_missing_role_for_spot_closes_that_market_for_three_minutes_each_time() {
+    let mut simulation = with_class();
+    simulation.world().region.refusal = Some(("AuthFailure.ServiceLinkedRoleCreationNotPermitted".into(), "no role".into()));
+    for (number, begun) in [(1, 0), (2, 181), (3, 362)] {
+        simulation.run_until(at(begun));
+        keep_as(&simulation, number, |claim| claim.created_at = at(begun));
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("refused"), 1, "at {begun}");
+        let held: Vec<StockOut> = known(&simulation).into_iter().filter(|out| out.holds(at(begun))).collect();
+        let closed: Vec<_> = held.iter().map(|out| (out.offering.to_string(), out.until)).collect();
+        assert_eq!(closed, [("spot * in *".to_owned(), at(begun + 180))]);
+    }
+}
+
 #[test]
 fn a_full_spread_group_blocks_nothing_for_others() {
     let simulation = with_class();
