@@ -121,6 +121,7 @@ impl<P: Rights> Run<P> {
         emit_duration(&mut self.report, metrics::NodeClaimsInstanceTerminationDuration { nodepool }, sent_at, now);
         if let Some(cause) = &cause {
             self.report_early_end(&machine, cause).await;
+            self.store_stock_out(&machine, cause).await;
         }
         // The claim has ended in any case; `sweep` removes the finalizer of an object that could not be reached now.
         self.release_mirror().await

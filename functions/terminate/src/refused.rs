@@ -1,11 +1,13 @@
-//! Errors of EC2 or the API server that persist until their cause is fixed: what is reported, where, and the remedy.
+//! Errors of EC2 or the API server that persist until their cause is fixed: what is reported, where, and the remedy. And why EC2 ended an
+//! instance.
 
 use crate::{Rights, Run};
 use whittle_api::conditions::{self, REGISTERED};
-use whittle_claims::{Claim, Function, Machine};
+use whittle_api::labels;
+use whittle_claims::{Claim, Function, Machine, OfferingKey, StockOut};
 use whittle_ec2::errors::CreateReason;
 use whittle_ec2::instance::StateReason;
-use whittle_ports::{CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, Report, metrics, publish_event};
+use whittle_ports::{Clock, CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, RegionStore, Report, metrics, publish_event};
 
 /// EC2's error code for an instance with termination protection.
 const TERMINATION_PROTECTED: &str = "OperationNotPermitted";
@@ -59,6 +61,39 @@ impl<P: Rights> Run<P> {
         );
         let event = ClusterEvent::warning(Involved::owner(claim), "LaunchRefused", message);
         publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
+    }
+
+    /// Remembers that EC2 has no capacity for an instance that it took and then ended for that: the next one would be of the same offering.
+    /// Best effort.
+    pub(crate) async fn store_stock_out(&mut self, machine: &Machine, cause: &StateReason) {
+        if !cause.is_stock_out() {
+            return;
+        }
+        let reservation = machine.labels.get(labels::RESERVATION_ID);
+        let offering = reservation.map_or_else(|| offering_of(machine), |id| OfferingKey::of_reservation(id));
+        let (store, now) = (self.ports.store(), self.ports.clock().now());
+        let stored = match store.stock_outs(now).await {
+            Ok(known) => {
+                let old = known.iter().find(|out| out.offering == offering);
+                store.put_stock_outs(&[StockOut::after_failure(old, offering, &cause.code, now)]).await
+            }
+            Err(error) => Err(error),
+        };
+        match stored {
+            Ok(()) => self.report.count("stock_outs"),
+            Err(error) => tracing::warn!(%error, claim = %self.claim.value.key, "a stock-out could not be stored"),
+        }
+    }
+}
+
+fn offering_of(machine: &Machine) -> OfferingKey {
+    OfferingKey {
+        instance_type: machine.instance_type.clone(),
+        zone: machine.zone.clone(),
+        capacity_type: machine.capacity_type.clone(),
+        placement_group: machine.labels.get(labels::PLACEMENT_GROUP_ID).cloned(),
+        partition: machine.labels.get(labels::PLACEMENT_GROUP_PARTITION).and_then(|partition| partition.parse().ok()),
+        ..OfferingKey::default()
     }
 }
 

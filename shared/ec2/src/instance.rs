@@ -55,6 +55,11 @@ impl StateReason {
     pub fn is_requested(&self) -> bool {
         self.code.starts_with("Client.UserInitiated")
     }
+    /// Whether EC2 ended the instance because it had no capacity for it after all.
+    #[must_use]
+    pub fn is_stock_out(&self) -> bool {
+        self.code == "Server.InsufficientInstanceCapacity"
+    }
     /// What to do about it if it ended an instance right after its start: another one would end alike. `None` if it is EC2's own affair,
     /// which passes, or was asked for.
     #[must_use]
@@ -150,6 +155,7 @@ mod tests {
         let passing = ["Server.InternalError", "Server.InsufficientInstanceCapacity", "Server.SpotInstanceTermination", ""];
         for code in passing.into_iter().chain(["Client.UserInitiatedShutdown", "Client.UserInitiatedHibernate"]) {
             assert_eq!(reason(code, "").remedy(), None, "{code}");
+            assert_eq!(reason(code, "").is_stock_out(), code == "Server.InsufficientInstanceCapacity", "{code}");
         }
     }
 }

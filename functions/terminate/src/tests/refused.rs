@@ -10,7 +10,7 @@ use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, Ev
 use whittle_ec2::instance::{InstanceState, StateReason};
 use whittle_ports::{
     Adapters, CloudErrorKind, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Mirrors, NodePatch, Nodes, ObjectKind,
-    Presence, Report, Scope, Settings, StatusWriter,
+    Presence, RegionStore, Report, Scope, Settings, StatusWriter,
 };
 use whittle_sim::SimPorts;
 use whittle_testkit::{after, at, deletion, joined};
@@ -266,6 +266,17 @@ fn what_was_asked_for_or_passes_or_ends_a_node_later_needs_nobody() {
         assert_eq!(scene.events("LaunchRefused"), Vec::<String>::new(), "{code}");
         assert!(report.metrics.iter().all(|metric| metric.metric != "whittle_launches_refused_total"), "{code}");
         assert_eq!(decided(&report), decision);
+    }
+}
+
+/// `launch` was told that it runs, so that nobody else learns of it.
+#[test]
+fn an_instance_that_ec2_ends_for_lack_of_capacity_is_a_stock_out() {
+    for (code, expected) in [("Server.InsufficientInstanceCapacity", &["spot m5.large in z"][..]), ("Server.InternalError", &[][..])] {
+        let (scene, _) = ended(code, false);
+        let known = block_on(scene.simulation.ports().stock_outs(at(0))).unwrap();
+        assert_eq!(known.iter().map(|out| out.offering.to_string()).collect::<Vec<_>>(), expected, "{code}");
+        assert!(known.iter().all(|out| out.until == at(180)));
     }
 }
 
