@@ -329,6 +329,9 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
     if own.any(ObjectMeta::is_deleting) {
         return end(DeletionReason::Requested, "the Node was deleted");
     }
+    if has_rejoined(claim, &nodes) && sightings.is_confirmed(format!("claim/{name} with a new Node"), SIGHTING_INTERVAL) {
+        return end(DeletionReason::Requested, "the Node was deleted, and its kubelet has made it anew");
+    }
     match unreadable::pool_of(claim, input.objects) {
         Pool::There => {}
         Pool::Deleting => return end(DeletionReason::NodePoolDeleted, "its NodePool is being deleted"),
@@ -420,6 +423,18 @@ fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> b
     // The readiness of an unreadable Node is unknown.
     let speaks = matches!(nodes, [node] if input.speaks(node)) || unreadable::nodes_of(claim, input.objects).next().is_some();
     !listed && !is_shifted(claim, input) && !Safeguard::SilenceNeeded.stops(speaks)
+}
+
+/// Whether the Node of a registered claim is another object than the one that registered: that was deleted and its finalizer taken off
+/// before anybody saw it, and the kubelet made it anew when it was restarted. It has neither labels nor taints of its claim, takes no pods,
+/// and is never registered again.
+fn has_rejoined(claim: &Claim, nodes: &[&Node]) -> bool {
+    let [node] = nodes else { return false };
+    let registered = conditions::find(&claim.conditions, conditions::REGISTERED).filter(|known| known.status == ConditionStatus::True);
+    let since = registered.and_then(|registered| registered.last_transition_time);
+    let is_newer = since.zip(node.metadata.creation_timestamp).is_some_and(|(since, made)| since < made);
+    // A kubelet sets it only where it makes the Node.
+    is_newer && node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
 }
 
 /// Whether the claim's machine is in a zone under a zonal shift.

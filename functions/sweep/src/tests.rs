@@ -13,7 +13,7 @@ use crate::compare::{Findings, SweepInput, compare};
 use crate::templates::{InUse, LaunchedFrom};
 use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{
@@ -274,6 +274,25 @@ fn a_missing_node_or_an_unregistered_claim_deletes_nothing() {
         s.objects.nodes.clear();
     });
     check_never_ends(&unregistered);
+}
+
+#[test]
+fn a_claim_ends_whose_node_was_deleted_unseen_and_made_anew_by_its_kubelet() {
+    let made = |seconds: i64, taint: &str| {
+        change(scene(registered()), |s| {
+            let node = &mut s.objects.nodes[0];
+            node.metadata.creation_timestamp = Some(at(seconds));
+            node.spec.taints = vec![Taint::new(taint, TaintEffect::NoExecute)];
+        })
+    };
+    check_ends_at_second_sighting(&made(50, labels::UNREGISTERED_TAINT), DeletionReason::Requested);
+    check_never_ends(&made(5, labels::UNREGISTERED_TAINT));
+    check_never_ends(&made(50, "team"));
+    let twins =
+        change(made(50, labels::UNREGISTERED_TAINT), |s| s.objects.nodes.push(Node { metadata: ObjectMeta::named("m"), ..node(true) }));
+    check_never_ends(&twins);
+    let joins = change(made(50, labels::UNREGISTERED_TAINT), |s| s.claims = vec![launched()]);
+    check_never_ends(&joins);
 }
 
 /// It may have ended before its launch was stored: then nobody was told.
