@@ -62,8 +62,8 @@ pub enum UserDataError {
     #[error("spec.userData of node class {class} is no MIME archive: {problem}")]
     Mime { class: String, problem: mime::Problem },
     #[error(
-        "spec.userData of node class {class} holds YAML that is no NodeConfig of node.eks.aws/v1alpha1, and nodes would not start with it: \
-         write one, a script that begins with #!, or a MIME archive, in which cloud-init's own configuration is of type text/cloud-config"
+        "spec.userData of node class {class} holds YAML that is no NodeConfig of node.eks.aws/v1alpha1, with which no node would start: write \
+         one, a script that begins with #!, or a MIME archive (cloud-init's part: text/cloud-config)"
     )]
     NodeConfig { class: String },
     #[error(
