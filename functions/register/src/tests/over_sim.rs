@@ -85,7 +85,7 @@ fn a_claim_that_is_given_up_says_what_its_launch_or_its_node_lacked() {
         let report = run(&simulation);
         let decided = report.decisions.iter().map(|decision| decision.message.clone()).collect::<Vec<_>>();
         let message = simulation.claim(&claim.key).deletion.unwrap().message;
-        assert_eq!(decided, [message.clone()]);
+        assert_eq!(decided, std::slice::from_ref(&message));
         message
     };
     let text = "EC2 refused the launch: InvalidParameterValue: no";
