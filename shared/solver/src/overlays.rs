@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
-use whittle_api::karpenter::{NodeOverlay, NodePool, adjusted_price};
+use whittle_api::karpenter::{NodeOverlay, NodePool, Requirement, adjusted_price};
 use whittle_api::labels;
 use whittle_model::pods;
-use whittle_model::requirements::{Allowed, Requirements, from_labels, from_requirements};
+use whittle_model::requirements::{Allowed, Requirements, canonical_key, from_labels, from_requirements};
 use whittle_model::scheduling::{InstanceTypes, NewClaim};
 use whittle_units::{Price, Quantity, Resources};
 
@@ -230,14 +230,18 @@ fn match_overlay(overlay: &NodeOverlay, pool: &NodePool, types: &[InstanceType])
     let mut template = from_labels(&pool.spec.template.metadata.labels);
     template.replace(labels::NODE_POOL.to_owned(), Allowed::one(pool.metadata.name.clone()));
     let mut out = Vec::new();
+    // Of the dozens of keys of each type only those count that the overlay names.
+    let asked = |given: &[Requirement]| {
+        let asked: Vec<Requirement> = given.iter().filter(|one| selected.get(canonical_key(&one.key)).is_some()).cloned().collect();
+        from_requirements(&asked)
+    };
     for (position, instance_type) in types.iter().enumerate() {
         let mut offered: Requirements = template.clone();
-        offered.add_all(&from_requirements(&instance_type.requirements));
+        offered.add_all(&asked(&instance_type.requirements));
         if offered.compatible(&selected, |_| false).is_err() {
             continue;
         }
-        let matching =
-            instance_type.offerings.iter().enumerate().filter(|(_, o)| from_requirements(&o.requirements).intersects(&selected).is_ok());
+        let matching = instance_type.offerings.iter().enumerate().filter(|(_, o)| asked(&o.requirements).intersects(&selected).is_ok());
         let matching: Vec<usize> = matching.map(|(n, _)| n).collect();
         if !matching.is_empty() {
             out.push((position, matching));
