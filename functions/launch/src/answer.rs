@@ -85,7 +85,7 @@ impl<P: Rights> Run<'_, P> {
                 // The same client token would return the same response, so the next attempt is a new call.
                 waiting.iter().for_each(|_| self.report.count("retried"));
                 let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-                let passes = quota.is_none() && refused.is_none() && answer.errors.iter().any(|error| api_error(error).is_passing());
+                let passes = quota.is_none() && refused.is_none() && answer.errors.iter().any(|error| api_error(error).is_over_soon());
                 let delay = if passes { PASSING_RETRY_DELAY } else { USER_ACTION_RETRY_DELAY };
                 self.replace_token(waiting, &batch.id, Some(&erred), delay).await
             }
@@ -307,7 +307,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let delay = match error.kind {
             _ if known.is_fleet_quota() => USER_ACTION_RETRY_DELAY,
-            CloudErrorKind::Invalid if known.is_passing() => PASSING_RETRY_DELAY,
+            CloudErrorKind::Invalid if known.is_over_soon() => PASSING_RETRY_DELAY,
             CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => USER_ACTION_RETRY_DELAY,
             _ => RETRY_DELAY,
         };

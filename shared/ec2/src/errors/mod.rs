@@ -192,7 +192,7 @@ impl ApiError {
         self.is_throttle() || self.is_server() || self.code.is_empty()
     }
     /// Whether another attempt may succeed within seconds: EC2 is busy, or does not know yet what was made a moment ago.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_over_soon(&self) -> bool {
         let is_new = self.is_launch_template_not_found() || self.is_instance_profile_missing();
         is_new
             || self.is_transient()

@@ -76,7 +76,7 @@ fn what_passes_by_itself_is_no_rejection() {
 
 #[test]
 fn what_was_just_made_and_a_busy_ec2_pass_soon() {
-    let is_passing = |code: &str, message: &str| ApiError::client(code, message).is_passing();
+    let is_over_soon = |code: &str, message: &str| ApiError::client(code, message).is_over_soon();
     for (code, message) in [
         ("InvalidParameterValue", "Value (p) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"),
         ("InvalidLaunchTemplateName.NotFoundException", "It does not exist."),
@@ -84,10 +84,10 @@ fn what_was_just_made_and_a_busy_ec2_pass_soon() {
         ("RequestLimitExceeded", "Request limit exceeded."),
         ("InternalError", "An internal error has occurred"),
     ] {
-        assert!(is_passing(code, message), "{code}");
+        assert!(is_over_soon(code, message), "{code}");
     }
     for code in ["UnauthorizedOperation", "MaxFleetCountExceeded", "InsufficientInstanceCapacity", "InvalidParameterValue", "Blocked"] {
-        assert!(!is_passing(code, "x"), "{code}");
+        assert!(!is_over_soon(code, "x"), "{code}");
     }
 }
 
