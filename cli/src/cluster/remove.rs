@@ -166,6 +166,9 @@ fn objects(facts: &Facts, id: &str, what: &str, why: &'static str, wanted: &[Val
     Step::new(id, what, why, state).needs(&THEN).by([delete(&marked)])
 }
 
+/// The CRDs that are EKS Auto Mode's as well. It finds them there if it is enabled after `cluster add`, and does not mark them.
+const OF_AUTO_MODE: [&str; 2] = ["nodepools.karpenter.sh", "nodeclaims.karpenter.sh"];
+
 /// A CRD takes all objects of its kind with it.
 fn of_crd(facts: &Facts, crd: &Value) -> Step {
     let kind = crd.pointer("/spec/names/kind").and_then(Value::as_str).unwrap_or_default();
@@ -174,6 +177,9 @@ fn of_crd(facts: &Facts, crd: &Value) -> Step {
     let state = match facts.object(crd) {
         None => NOTHING,
         Some(has) if !is_marked(has) => State::LeftAlone("cluster add did not make it".to_owned()),
+        Some(_) if facts.eks.has_auto_mode && OF_AUTO_MODE.contains(&name(crd)) => {
+            State::LeftAlone("EKS Auto Mode is enabled, and the kind is its own as well".to_owned())
+        }
         Some(_) if 0 < of_user => {
             State::LeftAlone(format!("it would take {} with it; delete them first if they are not needed", counted(of_user, "object")))
         }
@@ -394,6 +400,20 @@ mod tests {
         facts.pools.push(mine);
         let steps = remove(&facts, &wanted());
         assert_eq!(states(&steps, "left alone"), ["sample", "crd/nodepools.karpenter.sh"]);
+    }
+
+    #[test]
+    fn the_crds_that_auto_mode_has_as_well_stay() {
+        let mut facts = facts(Some("shop"));
+        facts.eks.has_auto_mode = true;
+        let steps = remove(&facts, &wanted());
+        assert_eq!(states(&steps, "left alone"), ["crd/nodepools.karpenter.sh", "crd/nodeclaims.karpenter.sh"]);
+        let crd = steps.iter().find(|step| step.id == "crd/nodepools.karpenter.sh").unwrap();
+        assert!(matches!(&crd.state, State::LeftAlone(why) if why.starts_with("EKS Auto Mode is enabled")), "{crd:?}");
+        assert!(states(&steps, "to do").contains(&"crd/ec2nodeclasses.karpenter.k8s.aws"), "{steps:?}");
+        // Those that add did not make it leaves for that reason.
+        facts.objects.iter_mut().for_each(|object| object["metadata"]["labels"] = json!({}));
+        assert!(!format!("{:?}", remove(&facts, &wanted())).contains("Auto Mode"));
     }
 
     #[test]

@@ -63,3 +63,16 @@ fn what_is_left_goes_only_if_nothing_is_in_its_way_when_it_is_done() {
         assert_eq!(asked.contains("iam delete-role"), code == 0, "{at}: {asked}");
     }
 }
+
+/// What EKS says of Auto Mode is read; `false` is said of clusters where it was disabled.
+#[test]
+fn auto_mode_is_read_of_the_cluster() {
+    for (config, has) in [("{\"enabled\": true}", true), ("{\"enabled\": false}", false), ("null", false)] {
+        let cluster = CLUSTER.replacen("\"status\"", &format!("\"computeConfig\": {config}, \"status\""), 1);
+        let folder = answers(&format!("auto-{has}-{}", config.len()), &[("cluster", cluster.as_str())]);
+        let aws = Program::aws(None, folder.to_str()).at(concat!(env!("CARGO_MANIFEST_DIR"), "/src/cluster/account.sh"));
+        let read = crate::live::account::Account(&aws).cluster("shop").unwrap().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(read.has_auto_mode, has, "{config}");
+    }
+}

@@ -34,6 +34,8 @@ pub(crate) struct Eks {
     pub(crate) security_group: String,
     /// The URL of its OIDC issuer.
     pub(crate) issuer: String,
+    /// Whether EKS Auto Mode is enabled.
+    pub(crate) has_auto_mode: bool,
 }
 
 /// An access entry.
@@ -207,6 +209,7 @@ impl Account<'_> {
                 subnets: texts(&answer, "/cluster/resourcesVpcConfig/subnetIds"),
                 security_group: at("resourcesVpcConfig/clusterSecurityGroupId"),
                 issuer: at("identity/oidc/issuer"),
+                has_auto_mode: answer.pointer("/cluster/computeConfig/enabled").and_then(Value::as_bool) == Some(true),
             }
         }))
     }
