@@ -1,5 +1,6 @@
 //! `whittle check`: validates manifests, those of a cluster, and settings.
 
+mod buffers;
 mod classes;
 mod findings;
 mod overlays;
@@ -241,7 +242,7 @@ impl Findings {
                     let mut remarks: Vec<String> = source::requirements::remarks(pool).iter().map(ToString::to_string).collect();
                     // What is wrong with single ones says more.
                     remarks.extend(without_types.get(&pool.metadata.name).filter(|_| remarks.is_empty()).cloned());
-                    remarks.extend(pools::of_two_kinds(pool, &node_pools));
+                    remarks.extend(pools::of_two_kinds(pool, &node_pools).into_iter().chain(pools::above_limit(pool)));
                     let protects = pool.spec.template.metadata.annotations.get(labels::DO_NOT_DISRUPT);
                     remarks.extend(protection::of_nodes("spec.template.", protects.map(String::as_str)));
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
@@ -254,7 +255,8 @@ impl Findings {
                     let misspelt = source::requirements::misspelt_values(overlay).map(|remark| remark.to_string());
                     self.judged(&name, object, conflict.into_iter().chain(misspelt).collect());
                 }
-                Object::NodeClaim(_) | Object::CapacityBuffer(_) => self.judged(&name, object, Vec::new()),
+                Object::NodeClaim(_) => self.judged(&name, object, Vec::new()),
+                Object::CapacityBuffer(buffer) => self.judged(&name, object, buffers::too_large(buffer).into_iter().collect()),
                 Object::NodeClass(class) => {
                     let remarks = classes::remarks(class);
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));

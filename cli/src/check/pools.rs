@@ -93,6 +93,18 @@ fn region_of(pool: &NodePool) -> &'static str {
     values.find_map(named).unwrap_or("us-east-1")
 }
 
+/// That a static NodePool is to keep more machines than its limit lets it have.
+pub(super) fn above_limit(pool: &NodePool) -> Option<String> {
+    let keeps = pool.spec.replicas?;
+    let limit = pool.spec.limits.0.get("nodes")?.units_floor();
+    (limit < keeps).then(|| {
+        format!(
+            "spec.replicas: {keeps} machines are to be kept, and spec.limits.nodes lets {limit} be launched: raise it, or lower \
+             spec.replicas"
+        )
+    })
+}
+
 /// That a Provisioner has the name of a NodePool.
 pub(super) fn of_two_kinds(pool: &NodePool, all: &[&NodePool]) -> Option<String> {
     let is_other = |other: &&&NodePool| other.is_converted_provisioner() && other.metadata.name == pool.metadata.name;

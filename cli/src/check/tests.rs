@@ -110,6 +110,41 @@ fn printed(text: &str) -> String {
 }
 
 #[test]
+fn a_static_pool_that_its_limit_keeps_small_is_remarked() {
+    let pool = |fields: &str| {
+        printed(&format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: st}}\nspec: {{{fields}template: {{spec: {{requirements: [], \
+             nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}}}}}}}\n"
+        ))
+    };
+    let above = pool("replicas: 3, limits: {nodes: 2}, ");
+    let wanted = "NodePool \"st\", spec.replicas: 3 machines are to be kept, and spec.limits.nodes lets 2 be launched: raise it, or lower";
+    assert!(above.contains(wanted) && !above.contains(": fine"), "{above}");
+    for kept in ["replicas: 3, limits: {nodes: 3}, ", "replicas: 3, ", "replicas: 0, limits: {nodes: 0}, ", "limits: {nodes: 2}, "] {
+        let out = pool(kept);
+        assert!(!out.contains("spec.replicas") && !out.contains("spec.limits.nodes"), "{kept}: {out}");
+    }
+}
+
+#[test]
+fn a_buffer_that_asks_for_more_than_it_gets_is_remarked() {
+    let buffer = |fields: &str| {
+        printed(&format!(
+            "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {{name: spare}}\nspec: {{podTemplateRef: \
+             {{name: shape}}, {fields}}}\n"
+        ))
+    };
+    let large = buffer("replicas: 6000");
+    assert!(large.contains("spec.replicas: 5000 of its 6000 pods are kept free: a buffer has no more than 5000"), "{large}");
+    assert!(!large.contains(": fine"), "{large}");
+    // Its limits may be what keeps it small.
+    for kept in ["replicas: 5000", "replicas: 6000, limits: {cpu: '4'}", "limits: {cpu: '4'}"] {
+        let out = buffer(kept);
+        assert!(out.contains(": fine"), "{kept}: {out}");
+    }
+}
+
+#[test]
 fn an_annotation_that_protects_nothing_is_remarked() {
     let deployment = |own: &str, of_pods: &str| {
         printed(&format!(
