@@ -81,7 +81,7 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
     let elapsed = started.elapsed();
     price_removals(&mut decision, &read, &prices);
     if args.source.cluster.live().is_none() {
-        for remark in [without_claims(&read), without_budgets(&read, &decision)].into_iter().flatten() {
+        for remark in [without_nodes(&read), without_claims(&read), without_budgets(&read, &decision)].into_iter().flatten() {
             complain!("{remark}");
             read.remarks.push(remark);
         }
@@ -99,6 +99,13 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
         ReportFormat::Markdown => currency.shown(markdown(&report::report(&decision, &costs, &read.remarks))),
         ReportFormat::Html => currency.shown(html(&report::report(&decision, &costs, &read.remarks))),
     }))
+}
+
+/// That a dump has no node, so that there is nothing to decide about.
+fn without_nodes(read: &Manifests) -> Option<Remark> {
+    let text = "there is no Node among the objects, so that nothing is decided: name a cluster with --context, or add its dump with -f \
+                (`whittle consolidate --help` has the line of kubectl)";
+    read.objects.nodes.is_empty().then(|| Remark::warning(text.to_owned()))
 }
 
 /// That a dump has nodes of NodePools and no NodeClaim, without which none of them is decided about.

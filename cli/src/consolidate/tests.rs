@@ -291,6 +291,16 @@ fn a_default_spread_constraint_limits_consolidation() {
 }
 
 #[test]
+fn a_dump_without_nodes_is_told() {
+    let told = |text: &str| without_nodes(&read(text)).map(|remark| remark.to_string());
+    assert_eq!(told(&good()), None);
+    let text = told(&pool("good", "{budgets: [{nodes: 100%}]}")).unwrap();
+    assert!(text.starts_with("warning: there is no Node among the objects") && text.contains("--context"), "{text}");
+    // A pod is bound to a node that is not there.
+    assert!(told(&(pool("good", "{budgets: [{nodes: 100%}]}") + &pod("p", "gone"))).is_some());
+}
+
+#[test]
 fn a_dump_with_nodes_of_node_pools_and_without_node_claims_is_told() {
     let told = |text: &str| without_claims(&read(text)).map(|remark| remark.to_string());
     assert_eq!(told(&good()), None);
