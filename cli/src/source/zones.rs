@@ -77,7 +77,7 @@ mod tests {
 apiVersion: v1
 kind: Node
 metadata:
-  name: n
+  name: node-1
   labels:
     topology.kubernetes.io/region: us-east-1
     topology.kubernetes.io/zone: us-east-1c
