@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::ObjectMeta;
+use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 use whittle_api::labels;
 use whittle_model::scheduling::{Cause, LeftOut, NewClaim, Plan, PodRef, Reason};
@@ -89,7 +90,8 @@ fn launch(objects: &mut ClusterObjects, claims: &[NewClaim], offered: &InstanceT
     }
 }
 
-fn launched(name: &str, claim: &NewClaim, offered: &InstanceTypesByPool) -> Option<NodeClaim> {
+/// The labels and the type of a machine of a claim, if it becomes the cheapest that it may be.
+pub(super) fn cheapest<'o>(claim: &NewClaim, offered: &'o InstanceTypesByPool) -> Option<(BTreeMap<String, String>, &'o InstanceType)> {
     let offer = claim.why.cheapest.as_ref()?;
     let found = offered.get(&claim.node_pool)?.find(&offer.instance_type)?;
     let offering = found.offerings.iter().filter(|one| one.zone() == offer.zone && one.capacity_type() == offer.capacity_type);
@@ -99,6 +101,12 @@ fn launched(name: &str, claim: &NewClaim, offered: &InstanceTypesByPool) -> Opti
     let mut all: BTreeMap<String, String> = keys.filter_map(value).collect();
     all.extend(claim.labels.clone());
     all.insert(labels::NODE_POOL.to_owned(), claim.node_pool.clone());
+    Some((all, found))
+}
+
+fn launched(name: &str, claim: &NewClaim, offered: &InstanceTypesByPool) -> Option<NodeClaim> {
+    let (all, found) = cheapest(claim, offered)?;
+    let zone = &claim.why.cheapest.as_ref()?.zone;
     Some(NodeClaim {
         metadata: ObjectMeta { name: name.to_owned(), uid: name.to_owned(), labels: all.into(), ..ObjectMeta::default() },
         spec: NodeClaimSpec {
@@ -109,7 +117,7 @@ fn launched(name: &str, claim: &NewClaim, offered: &InstanceTypesByPool) -> Opti
             ..NodeClaimSpec::default()
         },
         status: NodeClaimStatus {
-            provider_id: format!("aws:///{}/{name}", offer.zone),
+            provider_id: format!("aws:///{zone}/{name}"),
             capacity: found.capacity.clone(),
             allocatable: found.allocatable(),
             ..NodeClaimStatus::default()

@@ -1,5 +1,6 @@
 //! `whittle plan`: where pending pods would go, from files or a cluster that is only read.
 
+mod daemons;
 #[cfg(test)]
 mod fuzz;
 pub(crate) mod later;
@@ -10,7 +11,7 @@ mod tests;
 pub(crate) mod text;
 
 use crate::money::{Bill, counted};
-use crate::printing;
+use crate::printing::{self, complain};
 use crate::report::{html, markdown};
 use crate::source::{self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, ReportFormat, Source};
 use clap::Args;
@@ -82,7 +83,7 @@ pub fn render(args: &PlanArgs) -> Result<String, ReadError> {
 }
 
 fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
-    let (read, market, unchanged) = args.source.read_with_unchanged("plan")?;
+    let (mut read, market, unchanged) = args.source.read_with_unchanged("plan")?;
     if matches!(unchanged, Some(Err(ReadError::RefusedChange))) {
         // A plan without it would look like one with it that makes no difference.
         return Err(ReadError::RefusedChange);
@@ -91,6 +92,9 @@ fn answer(args: &PlanArgs) -> Result<Answer, ReadError> {
     let started = Instant::now();
     let Planned { plan, preference_cost, solve } = decide(&read, types.clone(), args.packing);
     let times = output::Times { elapsed: started.elapsed(), solve };
+    let large = daemons::remarks(&read, &types, &plan);
+    large.iter().for_each(|remark| complain!("{remark}"));
+    read.remarks.extend(large);
     let later = Later::of(&read, &types, args.packing, &plan);
     let paid = prices.paid(&ClusterState::of(&read.objects));
     let then = paid.staying.plus(plan.claims.len(), plan.price());

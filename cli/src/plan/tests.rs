@@ -1,6 +1,6 @@
 //! Planning from files: only invalid objects are ignored, and everything that the functions would read is used.
 
-use super::{decide, output, report};
+use super::{daemons, decide, output, report};
 use crate::report::markdown;
 use crate::source::{self, PackingArg, catalog};
 use serde_json::{Value, json};
@@ -491,4 +491,36 @@ fn nothing_is_launched_of_a_node_class_that_is_being_deleted() {
     let plan = plan(&joined(&[POOL, &deleting, &pod("p", "1", "")]));
     assert!(plan.claims.is_empty(), "{plan:?}");
     assert!(plan.left_out[0].reason.to_string().contains("NodeClassTerminating"), "{}", plan.left_out[0].reason);
+}
+
+/// A DaemonSet whose pod requests this, on nodes of these labels.
+fn daemon_set(cpu: &str, selector: &str) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: agent, namespace: kube-system}}\nspec: {{selector: {{matchLabels: \
+         {{a: b}}}}, template: {{metadata: {{labels: {{a: b}}}}, spec: {{nodeSelector: {{{selector}}}, containers: [{{name: c, image: i, \
+         resources: {{requests: {{cpu: {cpu:?}, memory: 1Gi}}}}}}]}}}}}}\n"
+    )
+}
+
+#[test]
+fn a_daemon_set_that_decides_how_large_machines_are_is_named() {
+    let told = |documents: &[&str]| -> Vec<String> {
+        let read = source::read_text("in.yaml", &joined(&[&[POOL, CLASS][..], documents].concat())).unwrap();
+        let types = json!([instance_type("small", 2, 0.1), instance_type("large", 16, 0.8)]);
+        let offered = catalog::for_all_pools(&read.objects, catalog::parse(&types.to_string()).unwrap());
+        let plan = decide(&read, offered.clone(), PackingArg::Reference).plan;
+        daemons::remarks(&read, &offered, &plan).iter().map(ToString::to_string).collect()
+    };
+    let (small, large) = (pod("web", "1", ""), pod("large", "10", ""));
+    let most = "note: DaemonSet kube-system/agent has a pod with requests of cpu 9, memory 1Gi on 1 new machine, more than half of the cpu \
+                of each: it decides how large these are, and most of their price; lower its requests, or keep it off them by its \
+                nodeSelector or affinity, if that is not meant";
+    assert_eq!(told(&[&small, &daemon_set("9", "")]), [most]);
+    assert_eq!(told(&[&small, &daemon_set("9", "karpenter.sh/nodepool: default")]), [most]);
+    // It takes less than the pods, runs on none of the machines, or there is none.
+    for (pod, set) in [(&large, daemon_set("4", "")), (&small, daemon_set("100m", "")), (&small, daemon_set("9", "a: b"))] {
+        assert_eq!(told(&[pod, &set]), [""; 0], "{set}");
+    }
+    assert_eq!(told(&[&daemon_set("9", "")]), [""; 0]);
+    assert_eq!(told(&[&small]), [""; 0]);
 }

@@ -3,7 +3,7 @@
 use super::remarks::Remark;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
-use whittle_api::k8s::{Pod, TaintEffect};
+use whittle_api::k8s::{Pod, Taint, TaintEffect};
 use whittle_model::pods;
 use whittle_model::requirements::from_labels;
 use whittle_model::state::{ClusterState, StateNode};
@@ -29,8 +29,7 @@ pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
         for daemon in daemons.iter().filter(|daemon| runs_on(daemon, node)) {
             let short = short_of(daemon, node, objects, left.clone());
             if !short.is_empty() {
-                let set = format!("{}/{}", daemon.metadata.namespace, name_of(daemon));
-                let (nodes, resources) = without_room.entry(set).or_default();
+                let (nodes, resources) = without_room.entry(key(daemon)).or_default();
                 nodes.push(node.name());
                 resources.extend(short);
             }
@@ -54,6 +53,11 @@ fn told(set: &str, nodes: &[&str], resources: &BTreeSet<String>) -> Remark {
     ))
 }
 
+/// Namespace and name of the DaemonSet that a representative pod is of.
+pub(crate) fn key(daemon: &Pod) -> String {
+    format!("{}/{}", daemon.metadata.namespace, name_of(daemon))
+}
+
 /// The name of the DaemonSet that a representative pod is of.
 fn name_of(daemon: &Pod) -> &str {
     daemon.metadata.owner_references.first().map_or(daemon.metadata.name.as_str(), |owner| owner.name.as_str())
@@ -61,10 +65,14 @@ fn name_of(daemon: &Pod) -> &str {
 
 /// Whether the DaemonSet's controller makes a pod for the node.
 fn runs_on(daemon: &Pod, node: &StateNode) -> bool {
-    let taints = node.node.as_ref().map(|node| node.spec.taints.as_slice()).unwrap_or_default();
-    let is_hard = |taint: &&whittle_api::k8s::Taint| taint.effect != TaintEffect::PreferNoSchedule && !taint.key.starts_with(OF_NODES);
+    suits(daemon, node.labels(), node.node.as_ref().map(|node| node.spec.taints.as_slice()).unwrap_or_default())
+}
+
+/// The same for a node with these labels and taints.
+pub(crate) fn suits(daemon: &Pod, labels: &BTreeMap<String, String>, taints: &[Taint]) -> bool {
+    let is_hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && !taint.key.starts_with(OF_NODES);
     let hard: Vec<_> = taints.iter().filter(is_hard).cloned().collect();
-    let labels = from_labels(node.labels());
+    let labels = from_labels(labels);
     let tolerated = pods::untolerated(&daemon.spec.tolerations, &hard).is_empty();
     tolerated && pods::daemon_terms(daemon).iter().any(|term| labels.compatible(term, |_| false).is_ok())
 }

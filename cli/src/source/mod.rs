@@ -10,7 +10,7 @@ pub(crate) mod left_aside;
 pub(crate) mod others;
 pub(crate) mod classes;
 pub(crate) mod served;
-mod daemons;
+pub(crate) mod daemons;
 mod statics;
 mod documents;
 mod drift;
