@@ -6,7 +6,7 @@ use super::step::{Action, MARK, State, Step};
 use super::watcher;
 use crate::live::account::{DISCOVERY, NODE_POLICIES, Role, Tagged};
 use crate::live::deployment::FUNCTIONS;
-use crate::live::kubernetes::name;
+use crate::live::kubernetes::{is_anothers_claim, name};
 use crate::money::counted;
 use serde_json::Value;
 use whittle_api::labels::NODE_CLASS_FINALIZER;
@@ -54,7 +54,9 @@ fn held(facts: &Facts) -> Option<&str> {
 }
 
 fn emptied(facts: &Facts, wanted: &Wanted) -> Step {
-    let (claims, machines) = (facts.claims.len(), facts.machines.len());
+    // Those of EKS Auto Mode stay, and whittle uninstall leaves them alone.
+    let claims = facts.claims.iter().filter(|claim| !is_anothers_claim(claim)).count();
+    let machines = facts.machines.len();
     let state = if let Some(fault) = &facts.unread {
         State::blocked(fault.clone(), "let aws and kubectl read it, then run this again")
     } else if 0 < claims + machines {
@@ -390,6 +392,19 @@ mod tests {
             assert!(blocked(&steps, "emptied").1.starts_with("whittle uninstall --cluster shop"));
             assert!(blocked(&steps, "stack").1.starts_with("once the cluster is empty: sam deploy"));
         }
+    }
+
+    #[test]
+    fn claims_of_another_controller_block_nothing_and_keep_their_crd() {
+        let claim = |group: &str| json!({"kind": "NodeClaim", "metadata": {"name": "c"}, "spec": {"nodeClassRef": {"group": group}}});
+        let mut facts = facts(Some("shop"));
+        facts.claims.push(claim("eks.amazonaws.com"));
+        let steps = remove(&facts, &wanted());
+        assert_eq!(states(&steps, "blocked"), [""; 0]);
+        assert_eq!(states(&steps, "left alone"), ["crd/nodeclaims.karpenter.sh"]);
+        facts.claims.push(claim("karpenter.k8s.aws"));
+        let steps = remove(&facts, &wanted());
+        assert!(blocked(&steps, "emptied").0.starts_with("it has 1 NodeClaim and 0 machines"), "{steps:?}");
     }
 
     #[test]

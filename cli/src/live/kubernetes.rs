@@ -13,6 +13,11 @@ pub(crate) fn is_anothers(pool: &Value) -> bool {
     !matches!(text(pool, "/spec/template/spec/nodeClassRef/group"), "" | "karpenter.k8s.aws")
 }
 
+/// Whether a NodeClaim is another controller's, by the same rule.
+pub(crate) fn is_anothers_claim(claim: &Value) -> bool {
+    !matches!(text(claim, "/spec/nodeClassRef/group"), "" | "karpenter.k8s.aws")
+}
+
 /// Which API server the context reaches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server {
