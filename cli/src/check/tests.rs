@@ -188,7 +188,9 @@ fn an_old_annotation_is_said_to_protect_where_it_does() {
 #[test]
 fn a_duration_protects_no_node() {
     let node = |value: &str| {
-        printed(&format!("apiVersion: v1\nkind: Node\nmetadata: {{name: node-1, annotations: {{karpenter.sh/do-not-disrupt: {value:?}}}}}\n"))
+        printed(&format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: node-1, annotations: {{karpenter.sh/do-not-disrupt: {value:?}}}}}\n"
+        ))
     };
     assert!(node("4h").contains("karpenter.sh/do-not-disrupt with the value \"4h\" protects nothing: write \"true\""), "{}", node("4h"));
     assert!(node("true").contains("Node \"node-1\": fine"), "{}", node("true"));
