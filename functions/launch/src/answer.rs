@@ -243,7 +243,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// The claims of a call that exist and can be read; instances of the others are recognized by their tags.
-    async fn members(&self, batch: &Batch) -> Result<Vec<Stored<Claim>>, HandleError> {
+    pub(crate) async fn members(&self, batch: &Batch) -> Result<Vec<Stored<Claim>>, HandleError> {
         let mut members = Vec::new();
         for names in batch.members.chunks(CONCURRENCY) {
             let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: self.cluster.clone(), name: name.clone() }).collect();

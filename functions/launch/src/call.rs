@@ -42,7 +42,8 @@ impl<P: Rights> Run<'_, P> {
                 let answer = FleetAnswer { instances: found.alive, ..FleetAnswer::default() };
                 return self.settle(batch, &answer, Outcome::Complete).await;
             }
-            if which != Call::Repeat && Safeguard::OldPlansLookFirst.stops(found.is_any()) {
+            let was_made = which != Call::Repeat && (found.is_any() || self.has_machine(batch).await?);
+            if Safeguard::OldPlansLookFirst.stops(was_made) {
                 // That was another call, so EC2 would start instances for all its members again.
                 return self.adopt_unstored(batch, &found.alive).await;
             }
@@ -75,6 +76,11 @@ impl<P: Rights> Run<'_, P> {
                 self.failed(batch, error).await
             }
         }
+    }
+
+    /// Whether a member has a machine, so that its call was made, even while EC2 lists none of it.
+    async fn has_machine(&self, batch: &Batch) -> Result<bool, HandleError> {
+        Ok(self.members(batch).await?.iter().any(|claim| claim.value.instance().is_some()))
     }
 
     /// Creates the launch templates of a class, except those that this run has already ensured.
