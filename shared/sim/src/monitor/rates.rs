@@ -13,6 +13,8 @@ use whittle_units::InstanceId;
 /// run is allowed: a call counts when it arrives, not when it was permitted.
 const FLEET_BURST: i64 = 5_000;
 const FLEET_PER_MS: i64 = 2;
+/// For how long a run may keep tokens for fleet calls: it takes up to five, and stores its calls before it makes them.
+const FLEET_TOKEN_KEPT: SignedDuration = SignedDuration::from_secs(60);
 /// Doorbells that functions ring for one subject within a minute: one per second for a draining claim, and as many for
 /// duplicates, sweeps and events.
 const DOORBELLS_MAX: usize = 200;
@@ -28,6 +30,8 @@ const ENDED_AGO: SignedDuration = SignedDuration::from_secs(60);
 pub(super) struct Rates {
     /// Thousandths of fleet calls that may be made, and when this was computed.
     fleet: Option<(i64, Timestamp)>,
+    /// When the account's bucket has granted fleet calls that were not made yet.
+    fleet_tokens: VecDeque<Timestamp>,
     doorbells: BTreeMap<(Function, String), VecDeque<Timestamp>>,
     /// Evictions that the cluster's bucket has granted and that were not requested yet.
     evictions: u64,
@@ -45,7 +49,15 @@ fn subject(doorbell: &Doorbell) -> String {
 }
 
 impl World {
-    pub(crate) fn observe_fleet_rate(&mut self) {
+    /// A fleet call arrives. One that a token permits may come late, when others have the tokens of that time.
+    pub(crate) fn observe_fleet_call(&mut self) {
+        let now = self.now();
+        self.monitor.rates.fleet_tokens.retain(|at| now.duration_since(*at) <= FLEET_TOKEN_KEPT);
+        let is_permitted = self.monitor.rates.fleet_tokens.pop_front().is_some();
+        self.observe_fleet_rate(is_permitted);
+    }
+
+    pub(crate) fn observe_fleet_rate(&mut self, is_permitted: bool) {
         let now = self.now();
         let runs = self.runs_of(Function::Launch);
         let at_work = 1_000 * i64::try_from(runs.max(1)).unwrap_or(1);
@@ -55,7 +67,7 @@ impl World {
         let refilled = i64::try_from(now.duration_since(at).as_millis()).unwrap_or(0).saturating_mul(FLEET_PER_MS);
         let left = left.saturating_add(refilled).min(burst) - 1_000;
         self.monitor.rates.fleet = Some((left.max(0), now));
-        if left < 0 {
+        if left < 0 && !is_permitted {
             self.report_violation("fleets were requested faster than EC2's rate limit".to_owned());
         }
     }
@@ -63,6 +75,9 @@ impl World {
     pub(crate) fn observe_tokens(&mut self, name: &BucketName, count: u32) {
         if name.0.starts_with("Evictions/") {
             self.monitor.rates.evictions += u64::from(count);
+        } else if name.0 == "CreateFleet" {
+            let granted = (0..count).map(|_| self.now()).collect::<Vec<_>>();
+            self.monitor.rates.fleet_tokens.extend(granted);
         }
     }
 

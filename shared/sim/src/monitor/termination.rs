@@ -221,6 +221,11 @@ impl World {
     /// Whether the scheduler may still bind pods to a node because it was tainted a moment ago.
     fn recently_tainted(&self, node: &str) -> Option<String> {
         let state = self.monitor.node_states.get(node)?;
+        // One that has never registered was closed before.
+        let is_closed = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT);
+        if self.cluster.objects.nodes.get(node).is_some_and(is_closed) {
+            return None;
+        }
         let lately = state.tainted && state.tainted_changed > self.ago(UNKNOWN_YET);
         lately.then(|| format!("node {node} had just been tainted"))
     }

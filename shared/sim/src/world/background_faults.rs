@@ -169,7 +169,7 @@ impl World {
     pub(crate) fn neighbours_launch(&mut self, name: &BucketName, full: &Bucket, now: Timestamp) {
         if self.fault_occurs(self.faults.neighbours) {
             while self.store.take_tokens(name, full, 1, now) {
-                self.observe_fleet_rate();
+                self.observe_fleet_rate(true);
             }
         }
     }

@@ -91,7 +91,7 @@ impl World {
 
     /// CreateFleet, as a caller outside sees it.
     pub fn start_fleet(&mut self, request: &FleetRequest, allocation: Allocation) -> Result<FleetAnswer, CloudError> {
-        self.observe_fleet_rate();
+        self.observe_fleet_call();
         self.create_fleet(request, allocation)
     }
 
