@@ -302,6 +302,23 @@ fn a_stored_call_for_old_plans_is_looked_up_twice() {
     assert_eq!(simulation.world().region.machines.len(), 2);
 }
 
+/// EC2 shows neither, time and again; the claim that has one shows that the call was made, which would bring two for the other.
+#[test]
+fn a_call_is_not_made_again_for_one_claim_while_another_has_its_machine() {
+    let (mut simulation, [served, waiting], _) = two_of_one_call();
+    revert_to_launching(&simulation, &waiting);
+    simulation.world().region.machines.clear();
+    simulation.world().region.forget_tokens = true;
+    store_without_call(&simulation, &waiting.key.cluster);
+    let started = simulation.world().region.started();
+    for seconds in [330, 391, 452] {
+        again(&mut simulation, &waiting.key, seconds);
+    }
+    assert_eq!(simulation.world().region.started(), started + 1, "one machine for one claim");
+    assert!(simulation.claim(&waiting.key).machine().is_some());
+    assert_eq!(simulation.claim(&served.key), served, "which is left as it is");
+}
+
 #[test]
 fn a_call_that_may_have_been_lost_is_looked_up_twice_before_it_is_made() {
     let mut simulation = with_class();
