@@ -246,6 +246,34 @@ fn a_full_spread_group_blocks_nothing_for_others() {
     assert_eq!(known(&simulation), []);
 }
 
+/// EC2 says either of a spot market, not of the type: on-demand machines are started where the claim allows them, and nobody asks for the
+/// same at once.
+#[test]
+fn a_spot_market_that_is_too_dear_or_that_a_zone_lacks_is_closed_and_on_demand_is_taken() {
+    let price = "Your Spot request price of 0.096 is lower than the minimum required Spot request fulfillment price of 0.0961.";
+    let zone = "Your requested instance type (m5.large) is not supported in your requested Availability Zone (us-west-2a).";
+    let of_either = |claim: &mut Claim| {
+        let kinds = Requirement::is_in(labels::CAPACITY_TYPE, ["spot", "on-demand"]);
+        claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large"]), kinds];
+    };
+    for (code, message) in [("SpotMaxPriceTooLow", price), ("InvalidFleetConfiguration", zone)] {
+        let simulation = with_class();
+        simulation.world().region.refusal = Some((code.into(), message.into()));
+        let refused = keep_as(&simulation, 1, of_either);
+        let report = run_over(&simulation.ports(), &[]);
+        assert_eq!((report.counted("failed"), report.counted("refused"), report.counted("quota")), (1, 0, 0), "{code}");
+        assert!(matches!(simulation.claim(&refused.key).phase, Phase::Failed { .. }), "its pods are planned again");
+        let outs = known(&simulation);
+        let is_market = |out: &StockOut| out.offering.capacity_type == "spot" && out.offering.node_class.is_none() && out.until == at(180);
+        assert!(!outs.is_empty() && outs.iter().all(is_market), "{code}: {outs:?}");
+        assert_eq!(unavailable(&outs, at(0)).pools.len(), outs.len(), "each is a type in a zone: {outs:?}");
+        simulation.world().region.refusal = None;
+        let next = keep_as(&simulation, 2, of_either);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1, "{code}");
+        assert_eq!(simulation.claim(&next.key).machine().map(|machine| machine.capacity_type.as_str()), Some("on-demand"));
+    }
+}
+
 /// A second class in the world of `with_class`.
 fn with_other_class() -> TestWorld {
     let simulation = with_class();

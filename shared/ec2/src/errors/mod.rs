@@ -61,7 +61,12 @@ const UNFULFILLABLE: &[&str] = &[
     SUBNET_FULL,
     "MaxFleetCountExceeded",
     RESERVATION_EXCEEDED,
+    SPOT_ABOVE_ON_DEMAND,
 ];
+/// The spot market asks for more than on-demand, which is the most that a request without a price of its own pays.
+const SPOT_ABOVE_ON_DEMAND: &str = "SpotMaxPriceTooLow";
+const INVALID_FLEET: &str = "InvalidFleetConfiguration";
+const NOT_IN_ZONE: &str = "is not supported in your requested Availability Zone";
 const UNSUPPORTED: &str = "Unsupported";
 const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 const RESERVATION_EXCEEDED: &str = "ReservationCapacityExceeded";
@@ -156,7 +161,11 @@ impl ApiError {
     }
     /// The offering is unavailable.
     pub fn is_unfulfillable(&self) -> bool {
-        UNFULFILLABLE.contains(&self.code.as_str())
+        UNFULFILLABLE.contains(&self.code.as_str()) || self.is_not_in_zone()
+    }
+    /// The zone does not have the type with this capacity type. EC2 lists which types a zone has, but not which of them it sells as spot.
+    pub fn is_not_in_zone(&self) -> bool {
+        self.code == INVALID_FLEET && self.message.contains(NOT_IN_ZONE)
     }
     /// A vCPU quota of the account is exhausted, for some types of one capacity type: no stock-out.
     pub fn is_vcpu_quota(&self) -> bool {

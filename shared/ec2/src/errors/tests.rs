@@ -91,6 +91,19 @@ fn what_was_just_made_and_a_busy_ec2_pass_soon() {
     }
 }
 
+/// Karpenter calls the first a lack of capacity from the release after 1.14 on, and tries the second again for as long as the claim exists.
+#[test]
+fn a_market_that_is_too_dear_or_that_a_zone_lacks_is_no_capacity() {
+    let price = "Your Spot request price of 2.24208 is lower than the minimum required Spot request fulfillment price of 2.2421.";
+    let zone = "Your requested instance type (r5d.4xlarge) is not supported in your requested Availability Zone (us-east-1-dfw-1a).";
+    for (code, message) in [("SpotMaxPriceTooLow", price), ("InvalidFleetConfiguration", zone)] {
+        let error = ApiError::client(code, message);
+        assert!(error.is_unfulfillable() && !error.is_unsupported() && !error.is_vcpu_quota(), "{code}");
+        assert!(!error.is_rejected() && !error.is_over_soon(), "{code}");
+    }
+    assert!(!ApiError::client("InvalidFleetConfiguration", "The launch template has no image.").is_unfulfillable(), "another would not do");
+}
+
 #[test]
 fn throttling_is_never_a_stock_out() {
     for code in THROTTLES {
