@@ -135,7 +135,8 @@ pub fn parse(body: &str) -> Result<Option<Interruption>, ParseInterruptionError>
             _ => return Ok(None),
         },
         ("aws.health", "AWS Health Event") => {
-            if text(detail, "service")? != "EC2" || text(detail, "eventTypeCategory")? != "scheduledChange" {
+            let is_change = text(detail, "service")? == "EC2" && text(detail, "eventTypeCategory")? == "scheduledChange";
+            if !is_change || is_over(detail, "statusCode", "closed") {
                 return Ok(None);
             }
             return Ok(Some(Interruption { kind: InterruptionKind::ScheduledChange, instances: affected(detail)?, time }));
@@ -143,6 +144,11 @@ pub fn parse(body: &str) -> Result<Option<Interruption>, ParseInterruptionError>
         _ => return Ok(None),
     };
     Ok(Some(Interruption { kind, instances: vec![InstanceId::new(text(detail, "instance-id")?)], time }))
+}
+
+/// Whether a status says that a change was made or cancelled. AWS Health then sends the event once more, with the same instances.
+fn is_over(fields: &Map<String, Value>, status: &str, over: &str) -> bool {
+    field(fields, status).and_then(Value::as_str).is_some_and(|text| text.eq_ignore_ascii_case(over))
 }
 
 /// The value of a field; absent and `null` are the same.
@@ -160,12 +166,14 @@ fn text<'a>(fields: &'a Map<String, Value>, name: &'static str) -> Result<&'a st
     }
 }
 
+/// The instances that a change is still to be made of.
 fn affected(detail: &Map<String, Value>) -> Result<Vec<InstanceId>, ParseInterruptionError> {
     const NAME: &str = "affectedEntities";
     match field(detail, NAME) {
         None => Ok(Vec::new()),
         Some(Value::Array(entities)) => entities
             .iter()
+            .filter(|entity| entity.as_object().is_none_or(|fields| !is_over(fields, "status", "RESOLVED")))
             .map(|entity| match entity {
                 Value::Object(fields) => text(fields, "entityValue").map(InstanceId::new),
                 Value::Null => Ok(InstanceId::default()),

@@ -41,6 +41,38 @@ fn status_checks_count_after_two_minutes_and_scheduled_events_at_once() {
     assert_eq!(unhealthy(&status(None, None, false), now), []);
 }
 
+fn health_event(detail: &str) -> String {
+    let of_ec2 = r#""service":"EC2","eventTypeCategory":"scheduledChange""#;
+    format!(r#"{{"version":"0","source":"aws.health","detail-type":"AWS Health Event","detail":{{{of_ec2},{detail}}}}}"#)
+}
+
+/// AWS Health sends an event for each change of it. Karpenter ends the nodes of all of them.
+#[test]
+fn a_scheduled_change_that_is_over_ends_no_instance() {
+    let instances = |detail: &str| {
+        let notice = parse(&health_event(detail)).unwrap();
+        notice.map(|notice| notice.instances.iter().map(|id| id.as_str().to_owned()).collect::<Vec<_>>())
+    };
+    let one = r#""affectedEntities":[{"entityValue":"i-1"}]"#;
+    for status in ["open", "upcoming", "", "somethingNew"] {
+        assert_eq!(instances(&format!(r#""statusCode":"{status}",{one}"#)), Some(vec!["i-1".to_owned()]), "{status:?}");
+    }
+    for odd in ["null", "7"] {
+        assert_eq!(instances(&format!(r#""statusCode":{odd},{one}"#)), Some(vec!["i-1".to_owned()]), "{odd}");
+    }
+    for status in ["closed", "Closed"] {
+        assert_eq!(instances(&format!(r#""statusCode":"{status}",{one}"#)), None, "{status}");
+    }
+    let of_two = |status: &str| {
+        let first = format!(r#"{{"entityValue":"i-1","status":"{status}"}}"#);
+        instances(&format!(r#""affectedEntities":[{first},{{"entityValue":"i-2","status":"PENDING"}}]"#))
+    };
+    assert_eq!(of_two("RESOLVED"), Some(vec!["i-2".to_owned()]), "the user has seen to the other");
+    for status in ["PENDING", "IMPAIRED", "UNIMPAIRED", "UNKNOWN", ""] {
+        assert_eq!(of_two(status), Some(vec!["i-1".to_owned(), "i-2".to_owned()]), "{status:?}");
+    }
+}
+
 /// EC2's page on interruptible reservations and Karpenter give the warning different names.
 #[test]
 fn a_reservation_warning_is_known_by_both_names() {
