@@ -12,6 +12,7 @@ use whittle_api::karpenter::{
     AmiSelectorTerm, CapacityReservationSelectorTerm, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
 };
 use whittle_api::labels;
+use whittle_ec2::errors::ApiError;
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, ImageVariant, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ec2::node_class::{
@@ -298,7 +299,13 @@ impl Discovery for Ec2Discovery {
             send!(self, aws_sdk_iam, "RemoveRoleFromInstanceProfile", request)?;
         }
         let request = self.iam.add_role_to_instance_profile().instance_profile_name(&wanted.name).role_name(&wanted.role);
-        send!(self, aws_sdk_iam, "AddRoleToInstanceProfile", request)?;
+        match send!(self, aws_sdk_iam, "AddRoleToInstanceProfile", request) {
+            Err(error) if ApiError::client(error.code.as_str(), error.message.as_str()).is_profile_full() => {
+                self.added_meanwhile(&wanted, error).await?;
+            }
+            Err(error) => return Err(error),
+            Ok(_) => {}
+        }
         Ok(wanted.name)
     }
 
@@ -439,6 +446,15 @@ impl Ec2Discovery {
                 let known = answer.instance_profile.map(|profile| (profile.path, profile.roles)).unwrap_or_default();
                 Ok(Some((known.0, known.1.into_iter().map(|role| role.role_name).collect())))
             }
+        }
+    }
+
+    /// Accepts that a profile has the role that was to be added: several runs may see to a new class at once, and IAM shows what one has
+    /// added only some seconds later. While it does not, nothing is known of the profile, and the next run asks again.
+    async fn added_meanwhile(&self, profile: &InstanceProfile, error: CloudError) -> Result<(), CloudError> {
+        match self.profile_roles(profile).await? {
+            Some((_, roles)) if roles.contains(&profile.role) => Ok(()),
+            _ => Err(CloudError { kind: CloudErrorKind::Unknown, ..error }),
         }
     }
 

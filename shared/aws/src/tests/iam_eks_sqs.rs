@@ -63,6 +63,23 @@ fn an_instance_profile_is_created_once_and_completed_when_its_role_is_missing_or
     assert_eq!(actions(&other), ["GetInstanceProfile", "RemoveRoleFromInstanceProfile", "AddRoleToInstanceProfile"]);
 }
 
+/// Several runs see to a new class at once, and IAM shows a role only some seconds after it was added.
+#[test]
+fn a_role_that_another_run_has_added_is_no_refusal() {
+    let full = NO_SUCH.replace("NoSuchEntity", "LimitExceeded");
+    let full = full.replace("none", "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1");
+    let wire = Wire::answering([(200, &profile("")), (409, &full), (200, &profile(&role("NodeRole")))]);
+    assert_eq!(actions(&wire), ["GetInstanceProfile", "AddRoleToInstanceProfile", "GetInstanceProfile"]);
+    for shown in [String::new(), role("Other")] {
+        let wire = Wire::answering([(200, &profile("")), (409, &full), (200, &profile(&shown))]);
+        let error = ensured(&wire).unwrap_err();
+        assert_eq!((error.kind, error.code.as_str()), (CloudErrorKind::Unknown, "LimitExceeded"), "the next run asks again");
+    }
+    let of_account = full.replace("InstanceSessionsPerInstanceProfile: 1", "InstanceProfilesPerAccount: 1000");
+    let wire = Wire::answering([(200, &profile("")), (409, &of_account)]);
+    assert_eq!(ensured(&wire).unwrap_err().kind, CloudErrorKind::Invalid, "a quota of the account is for a person to raise");
+}
+
 /// Names are hashes of class and role, so those of two classes can collide.
 #[test]
 fn the_role_of_a_profile_of_another_class_is_never_changed() {

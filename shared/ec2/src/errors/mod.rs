@@ -124,6 +124,10 @@ impl ApiError {
     pub fn is_refused(&self) -> bool {
         REFUSALS.iter().any(|code| self.code.starts_with(code))
     }
+    /// An instance profile has a role already, whatever IAM showed of it before.
+    pub fn is_profile_full(&self) -> bool {
+        self.code == "LimitExceeded" && self.message.contains("InstanceSessionsPerInstanceProfile")
+    }
     /// The idempotency token was used with other parameters before.
     pub fn is_idempotency_mismatch(&self) -> bool {
         self.code == "IdempotentParameterMismatch"
