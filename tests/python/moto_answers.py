@@ -267,6 +267,8 @@ def facts(info: dict) -> dict:
         "enc": network.get("EncryptionInTransitSupported"),
         "eo": ebs.get("EbsOptimizedSupport"),
         "eb": ebs.get("EbsOptimizedInfo", {}).get("MaximumBandwidthInMbps"),
+        "ea": ebs.get("MaximumEbsAttachments"),
+        "el": ebs.get("AttachmentLimitType"),
         "nx": info.get("NitroEnclavesSupport") == "supported",
         "sg": storage.get("TotalSizeInGB"),
     }

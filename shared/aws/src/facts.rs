@@ -41,6 +41,8 @@ pub(crate) fn of(entry: &sdk::InstanceTypeInfo) -> Option<InstanceTypeFacts> {
             .and_then(sdk::EbsInfo::ebs_optimized_info)
             .and_then(sdk::EbsOptimizedInfo::maximum_bandwidth_in_mbps)
             .and_then(|mbps| u32::try_from(mbps).ok()),
+        ebs_attachments: ebs.and_then(sdk::EbsInfo::maximum_ebs_attachments).and_then(|most| u32::try_from(most).ok()),
+        attachment_limit: text(ebs.and_then(sdk::EbsInfo::attachment_limit_type).map(sdk::AttachmentLimitType::as_str)),
         nitro_enclaves: entry.nitro_enclaves_support() == Some(&sdk::NitroEnclavesSupport::Supported),
         placement_strategies: entry
             .placement_group_info()

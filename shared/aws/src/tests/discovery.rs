@@ -142,7 +142,8 @@ const TYPES: &str = r"<DescribeInstanceTypesResponse><instanceTypeSet><item>
   <supportedUsageClasses><item>on-demand</item><item>spot</item></supportedUsageClasses>
   <processorInfo><supportedArchitectures><item>x86_64</item></supportedArchitectures><sustainedClockSpeedInGhz>3.1</sustainedClockSpeedInGhz><manufacturer>Intel</manufacturer></processorInfo>
   <vCpuInfo><defaultVCpus>2</defaultVCpus></vCpuInfo><memoryInfo><sizeInMiB>8192</sizeInMiB></memoryInfo>
-  <ebsInfo><ebsOptimizedSupport>default</ebsOptimizedSupport><ebsOptimizedInfo><maximumBandwidthInMbps>4750</maximumBandwidthInMbps></ebsOptimizedInfo></ebsInfo>
+  <ebsInfo><ebsOptimizedSupport>default</ebsOptimizedSupport><ebsOptimizedInfo><maximumBandwidthInMbps>4750</maximumBandwidthInMbps></ebsOptimizedInfo>
+    <maximumEbsAttachments>27</maximumEbsAttachments><attachmentLimitType>shared</attachmentLimitType></ebsInfo>
   <networkInfo><defaultNetworkCardIndex>0</defaultNetworkCardIndex><networkCards><item><networkCardIndex>0</networkCardIndex><maximumNetworkInterfaces>3</maximumNetworkInterfaces></item></networkCards>
     <ipv4AddressesPerInterface>10</ipv4AddressesPerInterface><enaSupport>required</enaSupport></networkInfo>
   <placementGroupInfo><supportedStrategies><item>cluster</item><item>partition</item><item>spread</item></supportedStrategies></placementGroupInfo>

@@ -58,6 +58,8 @@ pub fn from_describe(entry: &Value) -> InstanceTypeFacts {
         encryption_in_transit: network["EncryptionInTransitSupported"] == true,
         ebs_optimized: text(&entry["EbsInfo"]["EbsOptimizedSupport"]),
         ebs_max_mbps: entry["EbsInfo"]["EbsOptimizedInfo"]["MaximumBandwidthInMbps"].as_u64().and_then(|mbps| u32::try_from(mbps).ok()),
+        ebs_attachments: entry["EbsInfo"]["MaximumEbsAttachments"].as_u64().and_then(|most| u32::try_from(most).ok()),
+        attachment_limit: text(&entry["EbsInfo"]["AttachmentLimitType"]),
         nitro_enclaves: entry["NitroEnclavesSupport"] == "supported",
         placement_strategies: texts(&entry["PlacementGroupInfo"]["SupportedStrategies"]),
     }

@@ -67,6 +67,12 @@ pub struct InstanceTypeFacts {
     pub ebs_optimized: String,
     #[serde(rename = "eb", skip_serializing_if = "Option::is_none")]
     pub ebs_max_mbps: Option<u32>,
+    /// How many EBS volumes can be attached, the root volume included; `None` if EC2 did not say, or an earlier release wrote this.
+    #[serde(rename = "ea", skip_serializing_if = "Option::is_none")]
+    pub ebs_attachments: Option<u32>,
+    /// `shared`: each network interface beyond the first takes the place of a volume; `dedicated`.
+    #[serde(rename = "el", skip_serializing_if = "String::is_empty")]
+    pub attachment_limit: String,
     #[serde(rename = "nx", skip_serializing_if = "std::ops::Not::not")]
     pub nitro_enclaves: bool,
     /// Placement group strategies: `cluster`, `partition`, `spread`.

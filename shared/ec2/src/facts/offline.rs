@@ -139,6 +139,8 @@ fn facts(row: &[&str]) -> Option<InstanceTypeFacts> {
         encryption,
         ebs_optimized,
         ebs_max,
+        ebs_attachments,
+        attachment_limit,
         enclaves,
         strategies,
     ] = row
@@ -168,6 +170,8 @@ fn facts(row: &[&str]) -> Option<InstanceTypeFacts> {
         encryption_in_transit: *encryption == "true",
         ebs_optimized: (*ebs_optimized).to_owned(),
         ebs_max_mbps: ebs_max.parse().ok(),
+        ebs_attachments: ebs_attachments.parse().ok(),
+        attachment_limit: (*attachment_limit).to_owned(),
         nitro_enclaves: *enclaves == "supported",
         placement_strategies: list(strategies),
     })

@@ -64,6 +64,8 @@ fn described(facts: &InstanceTypeFacts) -> Value {
         "ebsInfo": {
             "ebsOptimizedSupport": some(&facts.ebs_optimized),
             "ebsOptimizedInfo": facts.ebs_max_mbps.map(|mbps| json!({"maximumBandwidthInMbps": mbps})),
+            "maximumEbsAttachments": facts.ebs_attachments,
+            "attachmentLimitType": some(&facts.attachment_limit),
         },
         "networkInfo": {
             "maximumNetworkCards": facts.network_cards.len(),
