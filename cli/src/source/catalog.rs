@@ -295,6 +295,7 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
             .collect(),
         capacity,
         overhead: entry.overhead.unwrap_or_else(default_overhead),
+        ebs_attachments: None,
     }
 }
 

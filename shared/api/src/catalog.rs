@@ -18,6 +18,9 @@ pub struct InstanceType {
     pub capacity: Resources,
     /// Reserved for kubelet, system and eviction threshold; allocatable is capacity less overhead.
     pub overhead: Resources,
+    /// How many volumes of pods the EBS CSI driver is expected to attach to a node; `None`: any number, or nothing is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ebs_attachments: Option<u32>,
 }
 
 /// An instance type in one zone with one capacity type at one price.
@@ -99,6 +102,16 @@ fn single<'a>(requirements: &'a [Requirement], key: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_volumes_is_written_only_where_there_is_one() {
+        let unlimited = InstanceType::default();
+        let mut written = serde_json::to_value(&unlimited).expect("a type");
+        assert!(written.get("ebsAttachments").is_none());
+        assert_eq!(serde_json::from_value::<InstanceType>(written.clone()).expect("a type"), unlimited);
+        written["ebsAttachments"] = 25.into();
+        assert_eq!(serde_json::from_value::<InstanceType>(written).expect("a type").ebs_attachments, Some(25));
+    }
 
     #[test]
     fn one_allocatable_amount_is_that_of_the_whole() {

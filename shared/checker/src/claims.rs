@@ -4,6 +4,7 @@ use super::Findings;
 use super::claim_groups::{ClaimGroup, ClaimGroups};
 use super::kube;
 use super::launchable::{TYPES_MAX, is_reserved};
+use super::machines::Storage;
 use super::type_lists::{TypeList, TypeLists};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{DaemonSet, Pod, PodSpec};
@@ -22,6 +23,7 @@ pub(crate) fn check<'a>(
 ) {
     let pools: BTreeMap<&str, &NodePool> = input.objects.node_pools.iter().rev().map(|p| (p.metadata.name.as_str(), p)).collect();
     let daemons: Vec<Pod> = input.objects.daemon_sets.iter().map(|set| daemon(set, &input.objects.pods)).filter(is_placeable).collect();
+    let storage = Storage::of(input);
     let mut groups = ClaimGroups::new(kube::referenced_label_keys(daemons.iter().chain(pods.values().copied())));
     for (n, claim) in plan.claims.iter().enumerate() {
         let object = format!("claim {n}");
@@ -43,6 +45,7 @@ pub(crate) fn check<'a>(
         let group = groups.of(claim, pool, (index, list), &daemons, |wrong| check_type_variety(claim, list, options.min_values, wrong));
         check_min_values(&object, claim, pool, options.min_values, findings);
         check_types(&object, claim, group, &on, &sum, findings);
+        storage.expected_limits(&object, list, &on, findings);
         for pod in &on {
             for taint in &claim.taints {
                 findings

@@ -2,9 +2,11 @@
 
 use super::Findings;
 use super::kube::{self, PossibleLabels};
+use super::type_lists::TypeList;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{CsiNode, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
+use whittle_api::k8s::{CsiNode, CsiNodeDriver, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use whittle_api::labels;
+use whittle_model::pods::EBS_DRIVER;
 use whittle_model::scheduling::{Input, Options, Plan};
 use whittle_model::state::StateNode;
 use whittle_units::Resources;
@@ -50,11 +52,11 @@ fn check_node(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: 
     if let Some((a, b)) = kube::host_port_conflict(&bound, on) {
         findings.add(name, "host-port", format!("{} and {} request the same host port", a.metadata.key(), b.metadata.key()));
     }
-    storage.attach_limits(node, name, &all, on, findings);
+    storage.attach_limits(input, node, name, (&all[..], on), findings);
 }
 
 /// Volumes, with the objects that determine their CSI driver, by name.
-struct Storage<'a> {
+pub(crate) struct Storage<'a> {
     nodes: BTreeMap<&'a str, &'a CsiNode>,
     claims: BTreeMap<(&'a str, &'a str), &'a PersistentVolumeClaim>,
     volumes: BTreeMap<&'a str, &'a PersistentVolume>,
@@ -62,7 +64,7 @@ struct Storage<'a> {
 }
 
 impl<'a> Storage<'a> {
-    fn of(input: &Input<'a>) -> Self {
+    pub(crate) fn of(input: &Input<'a>) -> Self {
         let objects = input.objects;
         Self {
             nodes: objects.csi_nodes.iter().map(|n| (n.metadata.name.as_str(), n)).collect(),
@@ -72,15 +74,34 @@ impl<'a> Storage<'a> {
         }
     }
 
-    /// The node's CSI drivers can attach all volumes of its pods.
-    fn attach_limits(&self, node: &StateNode, name: &str, all: &[&Pod], on: &[&Pod], findings: &mut Findings) {
-        let Some(csi) = node.node.as_ref().and_then(|n| self.nodes.get(n.metadata.name.as_str())) else { return };
-        for driver in &csi.spec.drivers {
-            let Some(limit) = driver.allocatable.as_ref().and_then(|a| a.count).and_then(|n| usize::try_from(n).ok()) else { continue };
-            let claims: BTreeSet<String> = all.iter().flat_map(|p| self.claims_of(p, &driver.name)).collect();
-            let involved = on.iter().any(|p| !self.claims_of(p, &driver.name).is_empty());
+    /// The node's CSI drivers can attach all volumes of its pods; where that of EBS does not run yet, as many as its type is expected to.
+    fn attach_limits(&self, input: &Input<'_>, node: &StateNode, name: &str, (all, on): (&[&Pod], &[&Pod]), findings: &mut Findings) {
+        let csi = node.node.as_ref().and_then(|n| self.nodes.get(n.metadata.name.as_str()));
+        let drivers = csi.map(|csi| &csi.spec.drivers[..]).unwrap_or_default();
+        let mut limits: BTreeMap<&str, usize> = BTreeMap::new();
+        if drivers.iter().all(|driver| driver.name != EBS_DRIVER) {
+            limits.extend(input.expected_attachments(node).map(|most| (EBS_DRIVER, most)));
+        }
+        let count = |driver: &CsiNodeDriver| driver.allocatable.as_ref()?.count.and_then(|n| usize::try_from(n).ok());
+        limits.extend(drivers.iter().filter_map(|driver| Some((driver.name.as_str(), count(driver)?))));
+        for (driver, limit) in limits {
+            let claims: BTreeSet<String> = all.iter().flat_map(|p| self.claims_of(p, driver)).collect();
+            let involved = on.iter().any(|p| !self.claims_of(p, driver).is_empty());
             findings.expect(!involved || claims.len() <= limit, name, "attach-limit", || {
-                format!("{} volumes of {}, it attaches {limit}", claims.len(), driver.name)
+                format!("{} volumes of {driver}, it attaches {limit}", claims.len())
+            });
+        }
+    }
+
+    /// Each type of a new machine is expected to attach all EBS volumes of its pods.
+    pub(crate) fn expected_limits(&self, object: &str, list: &TypeList<'_>, on: &[&Pod], findings: &mut Findings) {
+        let claims: BTreeSet<String> = on.iter().flat_map(|p| self.claims_of(p, EBS_DRIVER)).collect();
+        if claims.is_empty() {
+            return;
+        }
+        for (name, limit) in list.known().filter_map(|t| Some((&t.name, t.ebs_attachments?))) {
+            findings.expect(claims.len() <= limit as usize, object, "attach-limit", || {
+                format!("{} volumes of {EBS_DRIVER}, {name} attaches {limit}", claims.len())
             });
         }
     }

@@ -41,6 +41,7 @@ fn instance_type(name: &str, arch: &str, cpu: i64, price: f64) -> InstanceType {
             ("pods", Quantity::from_units(20)),
         ]),
         overhead: Resources::from([("cpu", Quantity::from_milli(100))]),
+        ebs_attachments: None,
     }
 }
 
@@ -483,4 +484,29 @@ fn pod_affinity_and_anti_affinity_are_checked() {
 /// Whether the pod is placed on a new machine.
 fn claim_of_or_node(plan: &Plan, pod: &str) -> bool {
     plan.claims.iter().any(|c| c.pods.iter().any(|p| p.name == pod))
+}
+
+#[test]
+fn a_new_machine_is_one_that_is_expected_to_attach_the_volumes_of_its_pods() {
+    let mut world = World::new();
+    world.objects.pods.clear();
+    world.objects.nodes.clear();
+    world.nodes.clear();
+    let class = json!({"metadata": {"name": "wait"}, "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer"});
+    world.objects.storage_classes.push(serde_json::from_value(class).unwrap());
+    for name in ["a", "b"] {
+        let claim = json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"storageClassName": "wait"}});
+        world.objects.volume_claims.push(serde_json::from_value(claim).unwrap());
+        let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": name}}]);
+        world.objects.pods.push(serde_json::from_value(pod(&format!("{name}-0"), json!({"volumes": volumes}))).unwrap());
+    }
+    let unlimited = world.plan();
+    assert_eq!((unlimited.claims.len(), world.violated_rules(&unlimited)), (1, Vec::new()));
+    let mut types = InstanceTypes::clone(&world.catalog["default"]);
+    types.change().iter_mut().for_each(|t| t.ebs_attachments = Some(1));
+    world.catalog.insert("default".into(), Arc::new(types));
+    let violated = world.violated_rules(&unlimited);
+    assert!(!violated.is_empty() && violated.iter().all(|rule| *rule == "attach-limit"), "{violated:?}");
+    let limited = world.plan();
+    assert_eq!((limited.claims.len(), world.violated_rules(&limited)), (2, Vec::new()));
 }

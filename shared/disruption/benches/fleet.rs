@@ -105,6 +105,7 @@ fn instance_type(at: usize) -> InstanceType {
         offerings,
         capacity: room(cpu, memory_per_cpu),
         overhead: Resources::from([("cpu", Quantity::from_milli(100))]),
+        ebs_attachments: None,
     }
 }
 

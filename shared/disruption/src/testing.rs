@@ -252,6 +252,7 @@ pub(crate) fn instance_type(cpu: i64) -> InstanceType {
         offerings: vec![offering("on-demand", "a"), offering("on-demand", "b"), offering("spot", "a"), offering("spot", "b")],
         capacity: resources(cpu),
         overhead: Resources::new(),
+        ebs_attachments: None,
     }
 }
 

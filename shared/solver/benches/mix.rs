@@ -73,6 +73,7 @@ fn instance_type(i: i64) -> InstanceType {
         offerings,
         capacity: Resources::from([("cpu", Quantity::from_units(cpu)), ("memory", memory), ("pods", Quantity::from_units(10 * cpu))]),
         overhead: Resources::from([("cpu", Quantity::from_milli(100)), ("memory", Quantity::from_mebibytes(10))]),
+        ebs_attachments: None,
     }
 }
 

@@ -2,13 +2,14 @@
 //! daemons.
 
 use super::bits::Bits;
+use super::catalog::Catalog;
 use super::ids::{CatalogId, DimId, GroupId, IdVec, Key, PoolId, SetId, TypeId};
 use super::pod::{Class, Relaxation};
 use super::problem::Problem;
 use super::topology::{AllowedDomains, Counts, TopologyQuery, TopologyTarget};
 use whittle_model::pods::HostPort;
 use whittle_model::requirements::Allowed;
-use whittle_model::scheduling::NearestMiss;
+use whittle_model::scheduling::{EBS_VOLUMES, NearestMiss};
 use whittle_units::{Quantity, Resources};
 
 /// Why topology leaves nothing.
@@ -83,6 +84,7 @@ impl DaemonFit {
             let need: Vec<i64> = class.requests.iter().zip(&group.overhead).map(|(want, over)| want.saturating_add(*over)).collect();
             let mut fits = some.clone();
             catalog.keep_fitting(&need, &mut fits);
+            catalog.keep_attaching(class.ebs_volumes(), &mut fits);
             out.room.union_with(&fits);
             if clash.is_some() {
                 out.clashing.union_with(&some);
@@ -114,7 +116,8 @@ impl DaemonFit {
                 });
             }
         }
-        None
+        let allowed = self.groups.iter().flat_map(|group| group.types.iter()).filter(|t| usable.has(*t) && !self.clashing.has(*t));
+        too_many_volumes(catalog, class, allowed)
     }
 }
 
@@ -142,8 +145,21 @@ impl DaemonFit {
             }
             candidates.retain(|one| net(*one, dim) >= want.min(most));
         }
+        out.extend(too_many_volumes(catalog, class, candidates.iter().map(|(t, _)| *t)));
         out
     }
+}
+
+/// That each of `types` attaches fewer EBS volumes than the pod has.
+fn too_many_volumes(catalog: &Catalog, class: &Class, types: impl Iterator<Item = TypeId>) -> Option<NearestMiss> {
+    let (attachments, wanted) = (catalog.attachments.as_ref()?, i64::try_from(class.ebs_volumes()).ok()?);
+    let largest = types.max_by_key(|t| (attachments.most[*t], std::cmp::Reverse(&catalog.names[*t])))?;
+    (attachments.most[largest] < wanted).then(|| NearestMiss {
+        resource: EBS_VOLUMES.to_owned(),
+        needed: Quantity::from_units(wanted),
+        largest: Quantity::from_units(attachments.most[largest]),
+        instance_type: catalog.names[largest].clone(),
+    })
 }
 
 /// The resources in both lists, with the smaller amount.

@@ -1,7 +1,7 @@
 //! Instance types and offerings as bit sets: "which types satisfy this" is an AND.
 
 use super::bits::Bits;
-use super::catalog_index::{ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
+use super::catalog_index::{Attachments, ByKey, CatalogIndex, NO_PRICE, SharedOfferingKind, Steps};
 use super::hash::Map;
 use super::ids::{DimId, IdVec, Key, KindId, ReservationId, TypeId, ValId};
 use super::intern::{Names, Set, Val, Vals};
@@ -74,6 +74,8 @@ pub(crate) struct Catalog {
     bulk: IdVec<DimId, Arc<Steps>>,
     by_key: Arc<ByKey>,
     by_value: Map<(Key, Vals), Bits>,
+    /// `None` if no type has a limit.
+    pub(crate) attachments: Option<Arc<Attachments>>,
 }
 
 /// What a requirement set leaves of a catalog.
@@ -134,6 +136,7 @@ impl Catalog {
             sets,
             by_key,
             by_value: Map::default(),
+            attachments: index.attachments.clone(),
         }
     }
 
@@ -157,6 +160,13 @@ impl Catalog {
                 at if at == steps.at.len() => return types.clear(),
                 at => types.intersect_with(&steps.types[at]),
             }
+        }
+    }
+
+    /// Keeps in `types` those that attach as many EBS volumes.
+    pub(crate) fn keep_attaching(&self, volumes: usize, types: &mut Bits) {
+        if let Some(attachments) = self.attachments.as_ref().filter(|_| volumes > 0) {
+            attachments.keep(i64::try_from(volumes).unwrap_or(i64::MAX), types);
         }
     }
 

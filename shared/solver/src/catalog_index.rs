@@ -32,6 +32,33 @@ pub(crate) struct CatalogIndex {
     resources: BTreeMap<String, Resource>,
     /// A resource that no type has.
     nothing: Resource,
+    /// `None` if no type has a limit.
+    pub(crate) attachments: Option<Arc<Attachments>>,
+}
+
+/// How many EBS volumes of pods each type attaches.
+#[derive(Debug)]
+pub(crate) struct Attachments {
+    /// The maximum where nothing limits them.
+    pub(crate) most: IdVec<TypeId, i64>,
+    steps: Steps,
+}
+
+impl Attachments {
+    fn of(order: &IdVec<TypeId, &InstanceType>) -> Option<Self> {
+        order.iter().find_map(|t| t.ebs_attachments)?;
+        let most: IdVec<TypeId, i64> = order.iter().map(|t| t.ebs_attachments.map_or(i64::MAX, i64::from)).collect();
+        Some(Self { steps: Steps::at_least(&most), most })
+    }
+
+    /// Keeps in `types` those that attach as many volumes.
+    pub(crate) fn keep(&self, volumes: i64, types: &mut Bits) {
+        match self.steps.at.partition_point(|step| *step < volumes) {
+            0 => {}
+            at if at == self.steps.at.len() => types.clear(),
+            at => types.intersect_with(&self.steps.types[at]),
+        }
+    }
 }
 
 /// Offerings with equal requirements, over all types.
@@ -185,6 +212,7 @@ impl CatalogIndex {
             reservations,
             label_keys: label_keys.into_iter().map(str::to_owned).collect(),
             resources: resources(&order),
+            attachments: Attachments::of(&order).map(Arc::new),
             nothing: Resource::of(IdVec::filled(0, &order), IdVec::filled(0, &order)),
             name_table: Arc::new(names.into_table()),
         }

@@ -208,6 +208,7 @@ impl Ask<'_> {
         });
         let mut others = Bits::all(problem.catalogs[pool.catalog].len());
         problem.catalogs[pool.catalog].keep_fitting(&need.collect::<Vec<i64>>(), &mut others);
+        problem.catalogs[pool.catalog].keep_attaching(self.class.ebs_volumes(), &mut others);
         others.subtract(&pool.types);
         room.union_with(&others);
         room

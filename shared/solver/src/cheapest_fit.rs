@@ -9,6 +9,7 @@ use super::meter;
 use super::packing_run::{Choice, PackingRun};
 use super::pod::{Class, Relaxation};
 use super::state::{Fit, RefusalCache};
+use std::collections::BTreeSet;
 
 /// How many open claims are checked per pod for room to spare; with more, a rolling window reaches all of them in turn.
 const QUICK_CHECKS_MAX: usize = 256;
@@ -153,8 +154,9 @@ impl PackingRun<'_, '_> {
 
     fn price_on(&mut self, pool: PoolId, types: &Bits, class: &Class, relaxation: &Relaxation) -> Option<u64> {
         let zeros = IdVec::filled(0, &self.problem.dims.names);
+        let (set, no_volumes) = (self.problem.pools[pool].set, BTreeSet::new());
         let target =
-            ClaimTarget { pool, set: self.problem.pools[pool].set, types, requests: &zeros, ports: &[], reservations: &[], host: None };
+            ClaimTarget { pool, set, types, requests: &zeros, ports: &[], ebs_volumes: &no_volumes, reservations: &[], host: None };
         let fit = fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation).ok()?;
         let view = self.problem.view(self.problem.pools[pool].catalog, fit.set);
         view.cheapest(&fit.types).map(|(_, price)| price.saturating_add(self.problem.pools[pool].machine_cost))

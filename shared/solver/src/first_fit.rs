@@ -9,7 +9,7 @@ use super::packing_run::{Choice, Outcome, PackingRun};
 use super::pod::{Class, Entry, Relaxation};
 use super::state::{Fit, RefusalCache};
 use super::topology::TopologyQuery;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 impl PackingRun<'_, '_> {
@@ -218,6 +218,7 @@ impl PackingRun<'_, '_> {
                 types: &types,
                 requests: &zeros,
                 ports: &[],
+                ebs_volumes: &BTreeSet::new(),
                 reservations: &[],
                 host: None,
             };

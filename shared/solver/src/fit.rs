@@ -10,6 +10,7 @@ use super::pod::{Class, Relaxation, allows_unnamed_host};
 use super::problem::{Machine, MachineNow, Problem};
 use super::state::{Fit, State};
 use super::topology::{AllowedDomains, GroupKind, Refused, TopologyQuery, TopologyTarget};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use whittle_model::pods::HostPort;
 use whittle_model::requirements::Allowed;
@@ -34,6 +35,8 @@ pub(crate) struct ClaimTarget<'t> {
     pub(crate) types: &'t Bits,
     pub(crate) requests: &'t IdVec<DimId, i64>,
     pub(crate) ports: &'t [HostPort],
+    /// The claims of its EBS volumes.
+    pub(crate) ebs_volumes: &'t BTreeSet<String>,
     pub(crate) reservations: &'t [ReservationId],
     /// Its host number; `None` for a new claim.
     pub(crate) host: Option<HostId>,
@@ -162,7 +165,7 @@ fn over_attach_limit(machine: &Machine, now: &MachineNow, class: &Class) -> bool
         let used = now.volumes.get(driver);
         let mine = class.volumes.iter().filter(|v| v.driver == *driver);
         let new = mine.clone().filter(|v| used.is_none_or(|u| !u.contains(&v.claim))).count();
-        mine.count() > 0 && used.map_or(0, std::collections::BTreeSet::len) + new > *limit
+        mine.count() > 0 && used.map_or(0, BTreeSet::len) + new > *limit
     })
 }
 
@@ -240,7 +243,7 @@ fn incompatibility(problem: &Problem<'_>, target: &ClaimTarget<'_>, required: Se
     if may_get_label { FitError::Transient } else { FitError::Permanent }
 }
 
-/// Types of the target with room for its pods, the new pod and the daemons, without port conflicts.
+/// Types of the target with room for its pods, the new pod and the daemons, without port conflicts, that attach all volumes.
 fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
     let pool = &problem.pools[target.pool];
     let catalog = &problem.catalogs[pool.catalog];
@@ -281,6 +284,9 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
             catalog.keep_fitting(need, &mut some);
             out.union_with(&some);
         }
+    }
+    if !class.volumes.is_empty() {
+        catalog.keep_attaching(class.ebs_volumes_with(target.ebs_volumes), out);
     }
 }
 

@@ -172,7 +172,8 @@ impl State {
             if problem.pools[claim.pool].is_limited() && !fixed {
                 let price_index =
                     price_indexes.entry((claim.pool, claim.set)).or_insert_with(|| TypePriceIndex::open(problem, claim.pool, claim.set));
-                let types = price_index.types(&amounts(claim.requests.as_slice()));
+                let mut types = price_index.types(&amounts(claim.requests.as_slice()));
+                problem.catalogs[problem.pools[claim.pool].catalog].keep_attaching(claim.ebs_volumes.len(), &mut types);
                 before.push((at, std::mem::replace(&mut claim.types, types)));
             }
         }

@@ -40,7 +40,22 @@ pub(crate) fn build(
     order.sort_by_key(|n| (!input.nodes[*n].initialized(), input.nodes[*n].name()));
     let daemons: Vec<(&Pod, Vec<whittle_model::requirements::Requirements>, Resources)> =
         daemons.iter().map(|d| (d, pods::daemon_terms(d), pods::effective_requests(d))).collect();
-    order.into_iter().map(|at| machine(builder, &classes.dims, &daemons, &relevant, at)).collect()
+    let mut machines: IdVec<MachineId, Machine> =
+        order.into_iter().map(|at| machine(builder, &classes.dims, &daemons, &relevant, at)).collect();
+    if classes.list.iter().any(|class| class.ebs_volumes() > 0) {
+        machines.iter_mut().for_each(|machine| expect_attach_limit(builder, machine));
+    }
+    machines
+}
+
+/// Gives a machine on which the EBS CSI driver does not run yet the limit that its type had when it was planned: it would get more pods
+/// than it was planned for until then.
+fn expect_attach_limit(builder: &ProblemBuilder<'_>, machine: &mut Machine) {
+    let node = &builder.input.nodes[machine.host.position()];
+    let is_reported = node.node.as_ref().is_some_and(|node| builder.volumes.has_driver(&node.metadata.name, pods::EBS_DRIVER));
+    if let (false, Some(most)) = (is_reported, builder.input.expected_attachments(node)) {
+        machine.attach_limits.insert(pods::EBS_DRIVER.to_owned(), most);
+    }
 }
 
 type Daemon<'a> = (&'a Pod, Vec<whittle_model::requirements::Requirements>, Resources);

@@ -270,6 +270,7 @@ fn catalog(types: &[InstanceType]) -> u64 {
     for t in types {
         t.name.hash(&mut hash);
         t.requirements.hash(&mut hash);
+        t.ebs_attachments.hash(&mut hash);
         for (name, amount) in t.capacity.iter().chain(t.overhead.iter()) {
             (name, amount.milli()).hash(&mut hash);
         }

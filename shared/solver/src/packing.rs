@@ -408,6 +408,7 @@ fn choices(problem: &mut Problem<'_>, class: ClassId) -> (usize, usize) {
         let mut types = problem.pools[pool].types.clone();
         types.intersect_with(&view.usable);
         problem.catalogs[catalog].keep_fitting(class.requests.as_slice(), &mut types);
+        problem.catalogs[catalog].keep_attaching(class.ebs_volumes(), &mut types);
         fitting += types.count();
         for set in sets_with_volumes(problem, set, &class) {
             let view = problem.view(catalog, set);

@@ -185,6 +185,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
             types: types_within_limits.as_ref().unwrap_or(&claim.types),
             requests: &claim.requests,
             ports: &claim.ports,
+            ebs_volumes: &claim.ebs_volumes,
             reservations: &claim.reservations,
             host: Some(self.problem.host_of_claim(at)),
         };

@@ -3,6 +3,7 @@
 
 use super::ids::{ClassId, DimId, GroupId, IdVec, LabelsId, PodId, RelaxationId, SetId, TolerationId};
 use super::intern::Vals;
+use std::collections::BTreeSet;
 use whittle_model::pods::{HostPort, VolumeUse};
 use whittle_model::requirements::Operator;
 use whittle_units::Resources;
@@ -56,6 +57,21 @@ pub(crate) struct Class {
     pub(crate) avoids_spared: bool,
     /// Needs dynamic resource allocation.
     pub(crate) resource_claims: bool,
+}
+
+impl Class {
+    /// How many EBS volumes a machine has with the pod that has those of the claims `attached` without it; zero if the pod adds none.
+    pub(crate) fn ebs_volumes_with(&self, attached: &BTreeSet<String>) -> usize {
+        match self.volumes.iter().filter(|volume| volume.is_ebs() && !attached.contains(&volume.claim)).count() {
+            0 => 0,
+            more => attached.len() + more,
+        }
+    }
+
+    /// How many EBS volumes the pod has.
+    pub(crate) fn ebs_volumes(&self) -> usize {
+        self.volumes.iter().filter(|volume| volume.is_ebs()).count()
+    }
 }
 
 /// One pod of the pass.

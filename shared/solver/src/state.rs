@@ -29,6 +29,8 @@ pub(crate) struct Claim {
     pub(crate) types: Bits,
     pub(crate) requests: IdVec<DimId, i64>,
     pub(crate) ports: Vec<HostPort>,
+    /// The claims of its pods' EBS volumes.
+    pub(crate) ebs_volumes: BTreeSet<String>,
     pub(crate) reservations: Vec<ReservationId>,
     /// `minValues` was lowered when it was opened.
     pub(crate) relaxed: bool,
@@ -169,6 +171,7 @@ impl State {
             types: Bits::default(),
             requests: IdVec::filled(0, &problem.dims.names),
             ports: Vec::new(),
+            ebs_volumes: BTreeSet::new(),
             reservations: Vec::new(),
             relaxed: false,
             charged: IdVec::new(),
@@ -216,6 +219,7 @@ impl State {
             *sum = sum.saturating_add(*more);
         }
         claim.ports.extend(class.ports.iter().cloned());
+        claim.ebs_volumes.extend(class.volumes.iter().filter(|volume| volume.is_ebs()).map(|volume| volume.claim.clone()));
         claim.pods.push(pod);
         let (count, set, taints) = (claim.pods.len(), claim.set, problem.pools[claim.pool].taints);
         if self.by_pod_count.len() <= count {

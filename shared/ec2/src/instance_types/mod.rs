@@ -1,5 +1,6 @@
 //! The instance types of a node class, from the region's catalog (aws 3, 4).
 
+mod attachments;
 mod compatibility;
 mod labels;
 mod offerings;
@@ -158,6 +159,7 @@ pub fn instance_type(facts: &InstanceTypeFacts, catalog: &Catalog, context: &Con
         offerings: offerings::offerings(facts, catalog, context, usable),
         overhead: resources.overhead(),
         capacity: resources.capacity,
+        ebs_attachments: attachments::of_pods(facts, context),
     })
 }
 

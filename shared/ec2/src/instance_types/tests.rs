@@ -107,6 +107,9 @@ impl Fixture {
         }
     }
     fn get(&self, name: &str) -> InstanceType {
+        self.of(CATALOG.facts(name).unwrap())
+    }
+    fn of(&self, facts: &InstanceTypeFacts) -> InstanceType {
         let catalog = &*CATALOG;
         let context = Context {
             class: &self.class,
@@ -118,7 +121,7 @@ impl Fixture {
             placement_group: self.group.as_ref(),
             measured_memory: &self.measured,
         };
-        instance_type(catalog.facts(name).unwrap(), catalog, &context).unwrap()
+        instance_type(facts, catalog, &context).unwrap()
     }
     /// `capacity type zone` of available offerings, with the partition if there is one.
     fn available(&self, name: &str) -> Vec<String> {
@@ -384,4 +387,30 @@ fn whatever_changes_the_types_of_a_class_is_relevant() {
     }
     let images = ("/status/amis", json!([{"id": "ami-1", "name": "a", "requirements": []}]));
     assert_ne!(with_settings(&[images]).1, relevant, "images say which types boot");
+}
+
+#[test]
+fn a_node_attaches_what_its_type_allows_less_what_it_has_anyway() {
+    let attached = |spec: Value, name: &str| Fixture::new(spec).get(name).ebs_attachments;
+    let spec = || json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]});
+    // As the driver reports it of nodes with two interfaces: of 27 places that are shared, 26 beside a local disk, 32 dedicated, 40 of Xen.
+    for (name, expected) in [("m5.large", 25), ("m5d.large", 24), ("m7i.large", 31), ("t2.medium", 38)] {
+        assert_eq!(attached(spec(), name), Some(expected), "{name}");
+    }
+    let bottlerocket = json!({"amiSelectorTerms": [{"alias": "bottlerocket@latest"}]});
+    assert_eq!(attached(bottlerocket, "m5.large"), Some(24), "it has two volumes");
+    let mut volumes = spec();
+    let volume = |device: &str| json!({"deviceName": device, "ebs": {"volumeSize": "20Gi"}});
+    volumes["blockDeviceMappings"] = json!([volume("/dev/xvda"), volume("/dev/xvdb"), volume("/dev/xvdc")]);
+    assert_eq!(attached(volumes, "m5.large"), Some(23));
+}
+
+#[test]
+fn where_nothing_is_known_nothing_is_limited_and_a_limit_is_never_zero() {
+    let fixture = Fixture::new(json!({"amiSelectorTerms": [{"alias": "al2023@latest"}]}));
+    let of = |ebs_attachments: Option<u32>| {
+        let facts = InstanceTypeFacts { ebs_attachments, ..CATALOG.facts("m5.large").unwrap().clone() };
+        fixture.of(&facts).ebs_attachments
+    };
+    assert_eq!([None, Some(0), Some(2), Some(4)].map(of), [None, Some(1), Some(1), Some(2)]);
 }

@@ -13,7 +13,8 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// The access mode of a claim that one pod at a time may use.
 const ONE_POD: &str = "ReadWriteOncePod";
-const EBS_DRIVER: &str = "ebs.csi.aws.com";
+/// The driver of EBS volumes, on nodes that run one: how many it attaches is known of each instance type.
+pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
 /// Labels of volumes that kube-scheduler compares with the zone of nodes.
 const ZONE_LABELS: [&str; 2] = [labels::ZONE, "failure-domain.beta.kubernetes.io/zone"];
 /// Limit on combinations of alternatives: real pods have far fewer, and one pod must not slow down all others.
@@ -25,6 +26,14 @@ pub struct VolumeUse {
     pub driver: String,
     /// `namespace/name` of the claim.
     pub claim: String,
+}
+
+impl VolumeUse {
+    /// Whether it is an EBS volume.
+    #[must_use]
+    pub fn is_ebs(&self) -> bool {
+        self.driver == EBS_DRIVER
+    }
 }
 
 /// The storage objects of a cluster, by name.
@@ -58,6 +67,12 @@ impl<'a> Volumes<'a> {
     pub fn attach_limits(&self, node: &str) -> BTreeMap<String, usize> {
         let drivers = self.csi_nodes.get(node).map(|c| &c.spec.drivers[..]).unwrap_or_default();
         drivers.iter().filter_map(|d| Some((d.name.clone(), usize::try_from(d.allocatable.as_ref()?.count?).unwrap_or(0)))).collect()
+    }
+
+    /// Whether `driver` has registered on `node`: then its limit, or that it has none, is known.
+    #[must_use]
+    pub fn has_driver(&self, node: &str, driver: &str) -> bool {
+        self.csi_nodes.get(node).is_some_and(|csi| csi.spec.drivers.iter().any(|known| known.name == driver))
     }
 
     /// The errors in the pod's claims; a pod with any is not scheduled.

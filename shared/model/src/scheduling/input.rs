@@ -5,9 +5,9 @@ use super::plan::Cursor;
 use crate::state::StateNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Pod, TopologySpreadConstraint, Workloads};
 use whittle_api::objective::{MACHINE_COST, Objective};
+use whittle_api::{ClusterObjects, labels};
 use whittle_units::{Price, Timestamp};
 
 /// Everything that one decision sees. Borrowed, since a consolidation pass solves many times over one snapshot.
@@ -24,6 +24,16 @@ pub struct Input<'a> {
     pub virtual_pods: &'a [Pod],
     /// Services and workload selectors, for cluster-default spread; may stay empty when there are no defaults.
     pub workloads: &'a Workloads,
+}
+
+impl Input<'_> {
+    /// How many EBS volumes a node of a NodePool is expected to attach, by its instance type; `None` if nothing is known of it.
+    #[must_use]
+    pub fn expected_attachments(&self, node: &StateNode) -> Option<usize> {
+        let instance_type = node.labels().get(labels::INSTANCE_TYPE)?;
+        let most = self.catalog.get(node.node_pool()?)?.find(instance_type)?.ebs_attachments?;
+        usize::try_from(most).ok()
+    }
 }
 
 /// Whether preferences count.

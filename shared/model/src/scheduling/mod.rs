@@ -15,7 +15,8 @@ pub use instance_types::InstanceTypes;
 pub use meant::{Known, Meant, meant_key, meant_values};
 pub use plan::{Cursor, LeftOut, MachineCosts, NarrowerPlan, NewClaim, Placement, Plan, PodRef, TypeNames};
 pub use reason::{
-    Cause, ClaimWhy, Finding, Follows, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut, opt_out_fault,
+    Cause, ClaimWhy, EBS_VOLUMES, Finding, Follows, LimitLeft, NearestMiss, Offer, PoolRejection, PortTaken, Reason, RuledOut,
+    opt_out_fault,
 };
 pub use remedy::Remedy;
 pub use unready::{Unready, unmet};

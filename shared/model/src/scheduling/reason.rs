@@ -127,6 +127,9 @@ pub struct PortTaken {
     pub of: usize,
 }
 
+/// The resource of a [`NearestMiss`] about volumes.
+pub const EBS_VOLUMES: &str = "EBS volumes";
+
 /// The largest available amount of a resource compared with the amount needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearestMiss {

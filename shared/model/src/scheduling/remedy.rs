@@ -3,7 +3,7 @@
 
 use super::changes::{Change, Changes, ClassChange, OwnRule};
 use super::meant::{Meant, meant_key};
-use super::reason::{Cause, Finding, Follows, NearestMiss, PoolRejection, Reason, RuledOut};
+use super::reason::{Cause, EBS_VOLUMES, Finding, Follows, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
 use crate::pods::is_restricted;
 use std::fmt::{self, Display};
@@ -376,6 +376,10 @@ fn of_miss(miss: &NearestMiss, other_types: bool) -> String {
         let others = or("else requirements that larger types meet");
         return format!("a higher spec.kubelet.maxPods in its node class, if that sets one{others}, or fewer DaemonSets");
     }
+    if resource == EBS_VOLUMES {
+        let others = or("or requirements that types meet which attach more");
+        return format!("at most {most} {resource} in one pod{others}");
+    }
     match (miss.largest <= Quantity::ZERO, other_types) {
         (true, true) => format!("requirements that types with {resource} meet, or a pod without it"),
         (true, false) => format!("a pod without {resource}, which no type that could be had has"),
@@ -444,6 +448,7 @@ mod tests {
         assert!(miss("example.com/fpga", 0).ends_with("types with example.com/fpga meet, or a pod without it"));
         assert!(miss("pods", 2).starts_with("a higher spec.kubelet.maxPods in its node class"));
         assert!(miss("cpu", 2).starts_with("requests of at most 2 cpu"));
+        assert!(miss(EBS_VOLUMES, 2).starts_with("at most 2 EBS volumes in one pod"));
     }
 
     #[test]

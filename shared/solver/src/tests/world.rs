@@ -50,6 +50,7 @@ pub(super) fn instance_type(name: &str, cpu: i64, gib: i64, pods: i64) -> Instan
         offerings,
         capacity: Resources::from([("cpu", Quantity::from_units(cpu)), ("memory", memory), ("pods", Quantity::from_units(pods))]),
         overhead: Resources::from([("cpu", Quantity::from_milli(100)), ("memory", Quantity::from_mebibytes(10))]),
+        ebs_attachments: None,
     }
 }
 
