@@ -311,7 +311,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let mut next = claim.value.clone();
         if nodes == 0 {
-            next.note(REGISTERED, ConditionStatus::Unknown, "NodeNotFound", "Node not registered with cluster", now);
+            next.note_missing_node(now);
         } else {
             next.note(REGISTERED, ConditionStatus::False, "MultipleNodesFound", "several Nodes carry the machine's provider id", now);
         }

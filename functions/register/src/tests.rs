@@ -1,4 +1,5 @@
 mod over_sim;
+mod requests;
 
 use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registration};
 use whittle_api::k8s::{Node, Taint, TaintEffect};

@@ -119,6 +119,11 @@ impl Claim {
         changed
     }
 
+    /// Shows that no Node of the machine has joined (lifecycle 7).
+    pub fn note_missing_node(&mut self, now: Timestamp) {
+        self.note(REGISTERED, ConditionStatus::Unknown, "NodeNotFound", "Node not registered with cluster", now);
+    }
+
     fn hold(&mut self, type_: &str, now: Timestamp) {
         self.note(type_, ConditionStatus::True, type_, "", now);
     }
@@ -203,6 +208,10 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
                 Phase::Launched { machine: machine.clone() }
             };
             claim.hold(LAUNCHED, now);
+            if claim.deletion.is_none() {
+                // Its Node joins later. Said at once, as by Karpenter, it costs no write of its own.
+                claim.note_missing_node(now);
+            }
         }
         // That machine has already ended under this claim; the response is only late.
         Phase::Gone { machine: Some(ended), .. } if ended.instance_id == machine.instance_id => {}

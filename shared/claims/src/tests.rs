@@ -217,6 +217,9 @@ fn conditions_start_as_unknown_and_follow_the_phases() {
     assert_eq!(ready.reason, "ReconcilingDependents");
     assert_eq!(ready.message, "Registered=Unknown, Initialized=Unknown");
     assert_eq!(ready.last_transition_time, Some(at(0)), "a new reason does not change the transition time");
+    let registered = conditions::find(&after_launch.conditions, conditions::REGISTERED).unwrap();
+    assert_eq!((registered.status, registered.reason.as_str()), (ConditionStatus::Unknown, "NodeNotFound"), "no run has to say so");
+    assert_eq!(registered.last_transition_time, Some(at(0)), "the registration's timeout goes on");
     let full = run(&[begun(), launched(), joined(), Event::NodeReady]).unwrap();
     assert!(conditions::is_true(&full.conditions, conditions::READY));
 }

@@ -20,13 +20,13 @@ use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
 /// A world with a pool, at the creation time of the tests' claims.
-fn still() -> TestWorld {
+pub(super) fn still() -> TestWorld {
     let simulation = TestWorld::still(super::now());
     simulation.create(pool_named("default"));
     simulation
 }
 
-fn owned(mut claim: Claim, name: &str) -> Claim {
+pub(super) fn owned(mut claim: Claim, name: &str) -> Claim {
     claim.key.name = name.into();
     claim.spec.owner = pool_owner();
     claim
@@ -36,7 +36,7 @@ fn run(simulation: &TestWorld) -> Report {
     run_over(&simulation.ports())
 }
 
-fn run_over(ports: &SimPorts) -> Report {
+pub(super) fn run_over(ports: &SimPorts) -> Report {
     let adapters = Adapters::all(ports);
     block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"))).unwrap()
 }
