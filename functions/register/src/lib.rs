@@ -15,12 +15,13 @@ use whittle_api::conditions::{INITIALIZED, REGISTERED};
 use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, labels};
 use whittle_claims::{
-    Claim, DecisionKind, DeletionReason, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT, Stored,
+    Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT,
+    SHARDS, Stored,
 };
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
     Involved, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError,
-    advance, concurrently, is_owned, metrics, publish_event, rights, save, write_mirror,
+    advance, concurrently, is_owned, metrics, publish_event, readable, rights, save, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
@@ -39,6 +40,8 @@ const TIME_PER_BATCH: SignedDuration = SignedDuration::from_secs(1);
 const ROUNDS_MAX: u32 = 4;
 /// How often a run looks because somebody rang while it worked; a doorbell takes it from there.
 const LOOKS_MAX: u32 = 8;
+/// Claims that are read one by one: as many requests as a list of all takes.
+const NAMED_MAX: usize = SHARDS as usize;
 
 /// One run for a cluster: its ports, and the objects that it read.
 pub(crate) struct Run<'a, P> {
@@ -51,8 +54,15 @@ pub(crate) struct Run<'a, P> {
 /// doorbell that comes while another works is left to that one, which looks again before it ends.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
+    if settings.shadow {
+        return Ok(report);
+    }
+    if Turn::is_left_to_another(ports, cluster).await {
+        report.count("left_to_another_run");
+        return Ok(report);
+    }
     let mut due = claims_due(ports, cluster).await?;
-    if settings.shadow || due.is_empty() {
+    if due.is_empty() {
         return Ok(report);
     }
     let Some(turn) = Turn::take(ports, cluster).await else {
@@ -104,6 +114,22 @@ async fn claims_due<P: Rights>(ports: P, cluster: &ClusterName) -> Result<Vec<St
     Ok(claims)
 }
 
+/// Those of these claims that may need work. As a rule few of many have changed.
+async fn claims_named<P: Rights>(ports: P, cluster: &ClusterName, names: &BTreeSet<ClaimName>) -> Result<Vec<Stored<Claim>>, HandleError> {
+    if names.len() > NAMED_MAX {
+        let mut claims = claims_due(ports, cluster).await?;
+        claims.retain(|claim| names.contains(&claim.value.key.name));
+        return Ok(claims);
+    }
+    let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: cluster.clone(), name: name.clone() }).collect();
+    let mut claims = Vec::with_capacity(keys.len());
+    for claim in concurrently(keys.iter().map(|key| ports.store().get(key))).await {
+        claims.extend(readable(claim)?);
+    }
+    claims.retain(|claim| may_need_work(&claim.value));
+    Ok(claims)
+}
+
 /// Handles claims, and those again that changed meanwhile.
 async fn reconcile_changing<P: Rights>(
     ports: P,
@@ -124,8 +150,7 @@ async fn reconcile_changing<P: Rights>(
             work.waiting = true;
             break;
         }
-        due = claims_due(ports, cluster).await?;
-        due.retain(|claim| changed.contains(&claim.value.key.name));
+        due = claims_named(ports, cluster, &changed).await?;
     }
     Ok(())
 }

@@ -36,13 +36,31 @@ impl Turn {
         Self { owner: owner.to_owned(), until: now.checked_add(TURN_MAX).unwrap_or(now), again: false, taken_over: false }
     }
 
+    /// Whether another run has the turn, which was told to look again. Asked before the claims are listed: while machines join, most
+    /// doorbells come while a run works. What cannot be read or written is met again by [`Turn::take`].
+    pub(crate) async fn is_left_to_another<P: Rights>(ports: P, cluster: &ClusterName) -> bool {
+        let mut is_others = false;
+        let next = |known: Option<Self>, now| {
+            is_others = Self::is_taken(known.as_ref(), now);
+            known.filter(|turn| is_others && !turn.again).map(|turn| Self { again: true, ..turn })
+        };
+        let told = update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await;
+        let is_told = told.is_ok_and(|update| !matches!(update, Update::Lost));
+        is_others && is_told
+    }
+
+    /// Whether a run works for the cluster that others have to leave their work to.
+    fn is_taken(known: Option<&Self>, now: Timestamp) -> bool {
+        Safeguard::LookRungOnce.stops(known.is_some_and(|turn| !turn.owner.is_empty() && turn.until > now))
+    }
+
     /// Takes the turn. `None` while another run has it, which will look again. A run that cannot write works without one: two at once do
     /// no harm.
     pub(crate) async fn take<P: Rights>(ports: P, cluster: &ClusterName) -> Option<Self> {
         let owner = ports.clock().unique();
         let (mut is_others, mut taken_over) = (false, false);
         let next = |known: Option<Self>, now| {
-            is_others = Safeguard::LookRungOnce.stops(known.as_ref().is_some_and(|turn| !turn.owner.is_empty() && turn.until > now));
+            is_others = Self::is_taken(known.as_ref(), now);
             taken_over = known.as_ref().is_some_and(|turn| !turn.owner.is_empty());
             match known {
                 Some(turn) if is_others => (!turn.again).then_some(Self { again: true, ..turn }),

@@ -303,7 +303,7 @@ fn turn(simulation: &TestWorld) -> Option<serde_json::Value> {
     stored.map(|stored| serde_json::to_value(stored.value).unwrap())
 }
 
-fn set_turn(simulation: &TestWorld, owner: &str, seconds: i64) {
+pub(super) fn set_turn(simulation: &TestWorld, owner: &str, seconds: i64) {
     let value = serde_json::json!({"owner": owner, "until": super::now() + SignedDuration::from_secs(seconds), "again": false});
     let turn: Turn = serde_json::from_value(value).unwrap();
     block_on(Records::write(&simulation.ports(), &ClusterName::new("c"), &turn, Revision::ABSENT)).unwrap();

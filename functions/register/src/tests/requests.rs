@@ -1,7 +1,7 @@
 //! How many calls a run makes: of ports whose every call takes a millisecond.
 
 use super::claim;
-use super::over_sim::{owned, run_over, still};
+use super::over_sim::{owned, run_over, set_turn, still};
 use whittle_claims::Phase;
 use whittle_ports::{Clock, Report};
 use whittle_testkit::TestWorld;
@@ -34,4 +34,15 @@ fn launched(machines: usize) -> TestWorld {
 fn a_machine_whose_node_is_awaited_costs_a_run_no_call() {
     let (one, many) = (calls(&launched(1)), calls(&launched(40)));
     assert_eq!((one.0, one.1.counted("registered")), (many.0, 0));
+}
+
+#[test]
+fn a_run_that_leaves_its_work_to_another_lists_no_claim() {
+    let simulation = launched(1);
+    set_turn(&simulation, "another", 10);
+    // The turn is read, and written by the first of them.
+    for expected in [2, 1, 1] {
+        let (calls, report) = calls(&simulation);
+        assert_eq!((calls, report.counted("left_to_another_run")), (expected, 1));
+    }
 }
