@@ -44,9 +44,15 @@ pub(crate) enum Outcome {
 
 impl<P: Rights> Run<'_, P> {
     /// Assigns the instances to claims, stores stock-outs, and gives up or retries the claims without an instance.
-    pub(crate) async fn settle(&mut self, batch: &Batch, answer: &FleetAnswer, outcome: Outcome) -> Result<(), HandleError> {
+    pub(crate) async fn settle(
+        &mut self,
+        batch: &Batch,
+        answer: &FleetAnswer,
+        outcome: Outcome,
+        fresh: Option<Vec<Stored<Claim>>>,
+    ) -> Result<(), HandleError> {
         // Instances first: they run and cost money.
-        let running = self.assign_instances(batch, &answer.instances).await?;
+        let running = self.assign_instances(batch, &answer.instances, fresh).await?;
         self.record_addresses(batch, &answer.instances).await?;
         for error in &answer.errors {
             let (zone, capacity_type, reason) = (error.zone.as_str(), batch.request.capacity_type.as_str(), reason_of(error).as_str());
@@ -95,7 +101,7 @@ impl<P: Rights> Run<'_, P> {
     /// Assigns the instances of a call that is not in the store. Members that get none are retried under a new client
     /// token.
     pub(crate) async fn adopt_unstored(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<(), HandleError> {
-        self.assign_instances(batch, instances).await?;
+        self.assign_instances(batch, instances, None).await?;
         let waiting = self.waiting(batch).await?;
         self.replace_token(waiting, &batch.id, None, RETRY_DELAY).await
     }
@@ -140,10 +146,22 @@ impl<P: Rights> Run<'_, P> {
     /// Assigns each instance to a member that has none, and returns how many run. Every instance that can be assigned is
     /// assigned, even to a claim that is being deleted or has ended: then it is drained. An instance that has ended under its
     /// claim is not assigned again: a repeated call returns it for as long as EC2 remembers its token.
-    async fn assign_instances(&mut self, batch: &Batch, instances: &[FleetInstance]) -> Result<usize, HandleError> {
+    ///
+    /// What a first call started belongs to nobody yet, and its members are as this run stored them (`fresh`). Nothing is read then: a
+    /// write loses to whoever changed a claim, or assigned an instance, meanwhile, and then both are read.
+    async fn assign_instances(
+        &mut self,
+        batch: &Batch,
+        instances: &[FleetInstance],
+        fresh: Option<Vec<Stored<Claim>>>,
+    ) -> Result<usize, HandleError> {
         let mut instances: Vec<&FleetInstance> = instances.iter().collect();
         instances.sort_by(|a, b| a.id.cmp(&b.id));
-        let mut members = self.members(batch).await?;
+        let is_fresh = fresh.is_some();
+        let mut members = match fresh {
+            Some(members) => members,
+            None => self.members(batch).await?,
+        };
         let size = u64::try_from(batch.members.len()).unwrap_or(u64::MAX);
         self.report.observe(metrics::BatchSize { batcher: CREATE_FLEET }, size);
         if let Some(oldest) = members.iter().map(|claim| claim.value.created_at).min() {
@@ -158,7 +176,8 @@ impl<P: Rights> Run<'_, P> {
         instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
         let running = instances.len();
         // Assign all of them first: everything else takes longer and may fail.
-        let taken = self.assign_all(batch, instances, &mut members).await?;
+        let unowned = if is_fresh { instances } else { self.unowned(&instances).await? };
+        let taken = self.assign_all(batch, unowned, &mut members).await?;
         let mut launched = false;
         for claim in &taken {
             let (name, now) = (&claim.value.key.name, self.ports.clock().now());
@@ -189,24 +208,28 @@ impl<P: Rights> Run<'_, P> {
         Ok(running)
     }
 
-    /// Assigns the instances that no claim owns yet: first concurrently, each to its own waiting member, then the remaining ones
-    /// one by one.
+    /// The instances that no claim owns yet.
+    async fn unowned<'i>(&self, instances: &[&'i FleetInstance]) -> Result<Vec<&'i FleetInstance>, HandleError> {
+        let mut unowned = Vec::with_capacity(instances.len());
+        for some in instances.chunks(CONCURRENCY) {
+            let owned = try_join_all(some.iter().map(|instance| is_owned(self.ports.store(), &instance.id))).await?;
+            unowned.extend(some.iter().zip(owned).filter(|(_, owned)| !owned).map(|(instance, _)| *instance));
+        }
+        Ok(unowned)
+    }
+
+    /// Assigns instances: first concurrently, each to its own waiting member, then the remaining ones one by one.
     async fn assign_all(
         &mut self,
         batch: &Batch,
-        instances: Vec<&FleetInstance>,
+        mut instances: Vec<&FleetInstance>,
         members: &mut [Stored<Claim>],
     ) -> Result<Vec<Stored<Claim>>, HandleError> {
-        let mut unnamed = Vec::new();
-        for some in instances.chunks(CONCURRENCY) {
-            let owned = try_join_all(some.iter().map(|instance| is_owned(self.ports.store(), &instance.id))).await?;
-            unnamed.extend(some.iter().zip(owned).filter(|(_, owned)| !owned).map(|(instance, _)| *instance));
-        }
         let waits =
             |claim: &Stored<Claim>| matches!(&claim.value.phase, Phase::Launching { client_token, .. } if *client_token == batch.id);
         let waiting: Vec<usize> = members.iter().enumerate().filter(|(_, claim)| waits(claim)).map(|(at, _)| at).collect();
-        let (mut taken, mut left) = (Vec::new(), unnamed.split_off(unnamed.len().min(waiting.len())));
-        let pairs: Vec<(&FleetInstance, usize)> = unnamed.into_iter().zip(waiting).collect();
+        let (mut taken, mut left) = (Vec::new(), instances.split_off(instances.len().min(waiting.len())));
+        let pairs: Vec<(&FleetInstance, usize)> = instances.into_iter().zip(waiting).collect();
         for some in pairs.chunks(CONCURRENCY) {
             let mut nexts = Vec::new();
             for (instance, at) in some {

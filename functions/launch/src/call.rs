@@ -7,6 +7,7 @@ use crate::{Rights, Run};
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use whittle_api::labels;
+use whittle_claims::{Claim, Stored};
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
@@ -33,14 +34,15 @@ pub(crate) enum Call {
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Creates the launch templates, then the fleet, then settles its response.
-    pub(crate) async fn call(&mut self, batch: &Batch, which: Call) -> Result<(), HandleError> {
+    /// Creates the launch templates, then the fleet, then settles its response. `fresh` are the members as this run has just stored them,
+    /// if nobody else can have made the call.
+    pub(crate) async fn call(&mut self, batch: &Batch, which: Call, fresh: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
         let mut ended = BTreeSet::new();
         if which != Call::First {
             let found = self.find_instances(batch).await?;
             if found.is_complete(batch) {
                 let answer = FleetAnswer { instances: found.alive, ..FleetAnswer::default() };
-                return self.settle(batch, &answer, Outcome::Complete).await;
+                return self.settle(batch, &answer, Outcome::Complete, None).await;
             }
             let was_made = which != Call::Repeat && (found.is_any() || self.has_machine(batch).await?);
             if Safeguard::OldPlansLookFirst.stops(was_made) {
@@ -68,7 +70,7 @@ impl<P: Rights> Run<'_, P> {
                 let known = answer.instances.len() + ended.len();
                 let is_open = answer.errors.is_empty() && known < batch.members.len();
                 let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
-                self.settle(batch, &answer, outcome).await
+                self.settle(batch, &answer, outcome, fresh).await
             }
             Err(error) => {
                 // It may have failed because a template was deleted.

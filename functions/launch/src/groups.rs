@@ -116,18 +116,18 @@ impl<P: Rights> Run<'_, P> {
         let now = self.ports.clock().now();
         let moved = group.claims.iter().map(|claim| advance(self.ports.store(), claim, &begun, now)).collect();
         // Claims that were deleted meanwhile, or that another run took, are left out of the call.
-        let members: Vec<ClaimName> =
-            complete_writes(moved, &mut self.report).await?.into_iter().map(|claim| claim.value.key.name).collect();
-        if members.is_empty() {
+        let claims = complete_writes(moved, &mut self.report).await?;
+        if claims.is_empty() {
             return Ok(());
         }
+        let members: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
         // A claim is launched within seconds of being planned. One that waited longer may have been launched before the table was
         // restored.
         let oldest = oldest(&group.claims, now);
         let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED_AFTER) { unstored_call(oldest) } else { Call::First };
         let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
         let Some(batch) = self.store_batch(batch, which).await? else { return Ok(()) };
-        self.call(&batch, which).await
+        self.call(&batch, which, (which == Call::First).then_some(claims)).await
     }
 
     /// Stores a new call. `None` if another run stored it first: that run makes it.

@@ -261,7 +261,7 @@ impl<P: Rights> Run<'_, P> {
                     (None, true) => unstored_call(oldest(&claims, now)),
                     (None, false) => Call::Repeat,
                 };
-                self.call(&batch.value, which).await?;
+                self.call(&batch.value, which, None).await?;
             }
             return Ok(Vec::new());
         }
@@ -275,7 +275,7 @@ impl<P: Rights> Run<'_, P> {
             let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
             let batch = plan::batch(id, members, &group.node_class, &group.launch, self.ports.clock().now());
             if let Some(batch) = self.store_batch(batch, which).await? {
-                self.call(&batch, which).await?;
+                self.call(&batch, which, None).await?;
             }
         }
         // Claims whose requests have diverged wait for their own call.

@@ -5,6 +5,7 @@ mod over_sim;
 mod overlaid;
 mod placed;
 mod repeated;
+mod requests;
 mod type_settings;
 mod shifted;
 mod used_up;

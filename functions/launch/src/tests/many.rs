@@ -4,13 +4,14 @@ use super::over_sim::{keep, keep_as, run_over, with_functions};
 use super::repeated::{ready, with_class};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Claim, Doorbell, Phase};
+use whittle_claims::{Claim, DeletionReason, Doorbell, Event, Phase};
 use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
-use whittle_testkit::{TestWorld, at};
+use whittle_testkit::{TestWorld, after, at, deletion};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// One for each group.
@@ -28,6 +29,15 @@ impl Functions for Launches {
     }
 }
 
+/// Stores a claim of a group; its name.
+fn keep_in(simulation: &TestWorld, number: usize, group: usize) -> ClaimName {
+    let of_group = |claim: &mut Claim| {
+        let wanted = [(labels::INSTANCE_TYPE, TYPES[group]), (labels::CAPACITY_TYPE, "on-demand")];
+        claim.spec.requirements = wanted.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
+    };
+    keep_as(simulation, number, of_group).key.name
+}
+
 /// A hundred claims and the doorbell for them.
 fn hundred_claims() -> TestWorld {
     groups_of(&[100])
@@ -37,14 +47,7 @@ fn hundred_claims() -> TestWorld {
 fn groups_of(sizes: &[usize]) -> TestWorld {
     let simulation = ready(with_functions(Arc::new(Launches)));
     let groups = sizes.iter().enumerate().flat_map(|(group, size)| std::iter::repeat_n(group, *size));
-    let claims = groups.enumerate().map(|(number, group)| {
-        let of_group = |claim: &mut Claim| {
-            let wanted = [(labels::INSTANCE_TYPE, TYPES[group]), (labels::CAPACITY_TYPE, "on-demand")];
-            claim.spec.requirements = wanted.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
-        };
-        keep_as(&simulation, number, of_group).key.name
-    });
-    let claims = claims.collect();
+    let claims = groups.enumerate().map(|(number, group)| keep_in(&simulation, number, group)).collect();
     block_on(simulation.ports().send_now(Doorbell::Launch { cluster: ClusterName::new("c"), claims })).unwrap();
     simulation
 }
@@ -62,6 +65,38 @@ fn a_hundred_instances_are_launched_and_assigned_within_the_time_of_one_call() {
     let last = machines.iter().map(|machine| machine.launched_at).max().unwrap();
     assert_eq!(machines.len(), 100);
     assert!(last.duration_since(at(0)) < SignedDuration::from_millis(2_500), "{last}");
+}
+
+/// A claim that is launching, whose call has not been answered yet.
+fn launching(simulation: &mut TestWorld) -> Claim {
+    for _ in 0..1_000 {
+        simulation.run_for(SignedDuration::from_millis(5));
+        let launching = claims(simulation).into_iter().find(|claim| matches!(claim.phase, Phase::Launching { .. }));
+        if let Some(claim) = launching {
+            return claim;
+        }
+    }
+    panic!("no launch begins")
+}
+
+#[test]
+fn a_claim_that_is_deleted_during_its_call_gets_its_machine_to_drain_it() {
+    let mut simulation = groups_of(&[3]);
+    let during = launching(&mut simulation);
+    let ports = simulation.ports();
+    block_on(async {
+        let stored = ports.get(&during.key).await.unwrap().unwrap();
+        let requested = Event::DeletionRequested(deletion(DeletionReason::Requested, at(0)));
+        ports.update(&after(&stored.value, &[requested], at(0)), stored.revision).await.unwrap();
+    });
+    simulation.run_for(SignedDuration::from_secs(10));
+    let claims = claims(&simulation);
+    let mut phases: Vec<&str> = claims.iter().map(|claim| claim.phase.name()).collect();
+    phases.sort_unstable();
+    assert_eq!((phases, simulation.world().region.started()), (vec!["Draining", "Launched", "Launched"], 3));
+    assert_eq!(simulation.claim(&during.key).phase.name(), "Draining");
+    let machines: BTreeSet<_> = claims.iter().filter_map(|claim| claim.instance().cloned()).collect();
+    assert_eq!(machines.len(), 3, "each has its own");
 }
 
 #[test]
