@@ -6,6 +6,7 @@ use crate::{FIRST_REGISTER_DELAY, RETRY_DELAY, USER_ACTION_RETRY_DELAY, machine}
 use crate::{Rights, Run};
 use futures::future::{join_all, try_join_all};
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use whittle_api::{hashes, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, step};
 use whittle_ec2::errors::{ApiError, CreateReason};
@@ -194,7 +195,7 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         if launched {
-            self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await?;
+            self.ring_register().await?;
         }
         for some in taken.chunks(CONCURRENCY) {
             if !self.ports.clock().has_time_for(TIME_PER_MIRRORS) {
@@ -206,6 +207,18 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         Ok(running)
+    }
+
+    /// Rings for the Nodes of machines that were launched, once for those of calls that were made at the same time.
+    async fn ring_register(&self) -> Result<(), HandleError> {
+        if self.is_register_rung.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let rung = self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await;
+        if rung.is_err() {
+            self.is_register_rung.store(false, Ordering::Relaxed);
+        }
+        Ok(rung?)
     }
 
     /// The instances that no claim owns yet.

@@ -7,6 +7,7 @@ use crate::{ABANDONED_AFTER, Rights, Run, complete_writes, has_time, oldest, uns
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use whittle_claims::{Bucket, BucketName, Event, Revision};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ports::{Clock, HandleError, Records, Report, Safeguard, StoreError, TokenBuckets, advance, concurrently, unless_conflict};
@@ -40,27 +41,36 @@ impl<P: Rights> Run<'_, P> {
         Ok(waiting.into_iter().flat_map(|group| group.claims).map(|claim| claim.value.key.name).collect())
     }
 
-    /// Takes a token for each of so many calls. Returns how many calls may be made.
+    /// Takes a token for each of so many calls, in one request if there are as many. Returns how many calls may be made: all invocations
+    /// of the account share the bucket.
     async fn take_tokens(&self, calls: usize) -> Result<usize, HandleError> {
-        let mut taken = 0;
-        for _ in 0..calls.min(BUCKET_SIZE as usize) {
-            if !self.take_token().await? {
-                break;
+        let (name, now) = (BucketName(BUCKET.to_owned()), self.ports.clock().now());
+        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
+        let wanted = u32::try_from(calls).unwrap_or(BUCKET_SIZE).min(BUCKET_SIZE);
+        for count in (1..=wanted).rev() {
+            match self.ports.store().take_tokens(&name, &full, count, now).await {
+                Ok(taken) if Safeguard::CallsRated.permits(taken) => return Ok(count as usize),
+                Ok(_) => {}
+                // Lost the race for tokens: retry later.
+                Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => break,
+                Err(error) => return Err(error.into()),
             }
-            taken += 1;
         }
-        Ok(taken)
+        Ok(0)
     }
 
     /// Begins groups beside each other, each as a part of this run. All of them end, whatever becomes of the others: what EC2 has started
     /// is assigned.
     async fn begin_all(&mut self, groups: Vec<Group>) -> Result<(), HandleError> {
+        // One doorbell for what is launched at the same time.
+        let is_register_rung = Arc::new(AtomicBool::new(false));
         let parts = groups.into_iter().map(|group| {
             let mut part = Run {
                 ports: self.ports,
                 cluster: self.cluster,
                 facts: Arc::clone(&self.facts),
                 templates: self.templates.clone(),
+                is_register_rung: Arc::clone(&is_register_rung),
                 report: Report::default(),
             };
             async move {
@@ -96,16 +106,9 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Rate limit: all invocations of the account share the bucket.
+    /// Takes the token of one call.
     pub(crate) async fn take_token(&self) -> Result<bool, HandleError> {
-        let now = self.ports.clock().now();
-        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
-        match self.ports.store().take_tokens(&BucketName(BUCKET.to_owned()), &full, 1, now).await {
-            Ok(taken) => Ok(Safeguard::CallsRated.permits(taken)),
-            // Lost the race for a token: retry later.
-            Err(StoreError::Conflict { .. } | StoreError::Throttled { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.take_tokens(1).await? == 1)
     }
 
     /// Stores the call of a new group, then makes it.

@@ -24,6 +24,7 @@ use futures::future::{join_all, try_join_all};
 use plan::Facts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use whittle_claims::{
     Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, Stored,
 };
@@ -58,9 +59,9 @@ const CLASS_REFRESH_DELAY: SignedDuration = SignedDuration::from_secs(5);
 const TIME_PER_CALL: SignedDuration = SignedDuration::from_secs(10);
 /// Time to give up one claim and report it.
 const TIME_PER_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
-/// Claims that are read one by one. More of them are looked for in the list of all: a plan may have thousands, which would take the time
-/// for their calls.
-const NAMED_MAX: usize = 200;
+/// Claims that are read one by one. More of them are looked for in the list of all, which takes a request for each shard: a plan may have
+/// thousands, which would take the time for their calls.
+const NAMED_MAX: usize = 64;
 /// Nodes never join faster.
 const FIRST_REGISTER_DELAY: SignedDuration = SignedDuration::from_secs(10);
 
@@ -71,6 +72,8 @@ pub(crate) struct Run<'a, P> {
     facts: Arc<Facts>,
     /// Names of the launch templates that this run has found or made: batches of equal claims share theirs.
     templates: BTreeSet<String>,
+    /// Whether the Nodes of machines that are launched at the same time were rung for.
+    is_register_rung: Arc<AtomicBool>,
     report: Report,
 }
 
@@ -95,7 +98,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         }
     };
     let changed = classes::changed(ports, cluster, &facts, &due, &mut report).await;
-    let mut run = Run { ports, cluster, facts: Arc::new(Facts { changed, ..facts }), templates: BTreeSet::new(), report };
+    let facts = Arc::new(Facts { changed, ..facts });
+    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), is_register_rung: Arc::default(), report };
     run.request_refresh(&due).await?;
     let outcome = run.launch_all(due).await;
     if !run.report.decisions.is_empty() {
@@ -228,6 +232,7 @@ impl<P: Rights> Run<'_, P> {
     /// wait for a rate limit token.
     async fn resume(&mut self, id: &str, claims: Vec<Stored<Claim>>, requeues: &mut Requeues) -> Result<Vec<ClaimName>, HandleError> {
         let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+        self.is_register_rung = Arc::default();
         if !self.take_token().await? {
             self.report.count("no_token");
             return Ok(names);

@@ -30,7 +30,7 @@ impl Functions for Launches {
 }
 
 /// Stores a claim of a group; its name.
-fn keep_in(simulation: &TestWorld, number: usize, group: usize) -> ClaimName {
+pub(super) fn keep_in(simulation: &TestWorld, number: usize, group: usize) -> ClaimName {
     let of_group = |claim: &mut Claim| {
         let wanted = [(labels::INSTANCE_TYPE, TYPES[group]), (labels::CAPACITY_TYPE, "on-demand")];
         claim.spec.requirements = wanted.map(|(key, value)| Requirement::is_in(key, [value])).to_vec();
