@@ -7,16 +7,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGISTERED};
 use whittle_api::k8s::{Node, Taint, TaintEffect};
-use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, labels};
+use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::{ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, Revision, mirror, step};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{
-    Adapters, Clock, ClusterError, ClusterEvent, ClusterReader, HandleError, Mirrors, NodePatch, Nodes, ObjectKind, Presence, RecordReader,
-    Records, Report, Scope, Settings, StatusWriter,
-};
+use whittle_ports::{Adapters, Clock, ClusterError, HandleError, NodePatch, RecordReader, Records, Report, Scope, Settings};
 use whittle_sim::SimPorts;
-use whittle_testkit::{TestWorld, instance_of, pool_named, pool_owner};
+use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, TestWorld, instance_of, pool_named, pool_owner};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
 
 /// A world with a pool, at the creation time of the tests' claims.
@@ -525,13 +522,16 @@ fn a_claim_without_a_node_has_a_condition() {
 const REFUSED: &str = "refused";
 
 /// An API server that reports a conflict for the first writes of Nodes, and remembers of which uid and version the Nodes should be.
-/// During each read another run is rung for, as many times as the fourth says; the fifth counts the reads, and those beyond the sixth fail.
-struct Contended<'a>(&'a SimPorts, AtomicU32, Mutex<Vec<(String, String)>>, AtomicU32, AtomicU32, u32);
-
-impl Contended<'_> {
-    fn refuses(&self) -> bool {
-        is_left(&self.1)
-    }
+struct Contention<'a> {
+    ports: &'a SimPorts,
+    /// Writes that are yet to meet a conflict.
+    conflicts: AtomicU32,
+    patches: Mutex<Vec<(String, String)>>,
+    /// Reads during which another run is yet to be rung for.
+    rung: AtomicU32,
+    reads: AtomicU32,
+    /// Those beyond fail.
+    reads_max: u32,
 }
 
 /// Whether one is left, which is then used up.
@@ -539,78 +539,45 @@ fn is_left(count: &AtomicU32) -> bool {
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-impl ClusterReader for Contended<'_> {
-    async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
-        if scope == Scope::NodesAndClaims {
-            if self.4.fetch_add(1, Ordering::Relaxed) >= self.5 {
-                return Err(ClusterError::Unavailable { cluster: cluster.clone(), what: "Nodes".into(), message: "it restarts".into() });
-            }
-            if is_left(&self.3) {
-                assert!(Turn::take(Adapters::all(self.0), cluster).await.is_none(), "this run has the turn");
-            }
+impl Interceptor for Contention<'_> {
+    async fn read(&self, cluster: &ClusterName, scope: Scope) -> Result<(), ClusterError> {
+        if scope != Scope::NodesAndClaims {
+            return Ok(());
         }
-        ClusterReader::read(self.0, cluster, scope, node).await
+        if self.reads.fetch_add(1, Ordering::Relaxed) >= self.reads_max {
+            return Err(ClusterError::Unavailable { cluster: cluster.clone(), what: "Nodes".into(), message: "it restarts".into() });
+        }
+        if is_left(&self.rung) {
+            assert!(Turn::take(Adapters::all(self.ports), cluster).await.is_none(), "this run has the turn");
+        }
+        Ok(())
     }
-    async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
-        self.0.look_up(cluster, kind, name).await
-    }
-}
-
-impl Mirrors for Contended<'_> {
-    async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
-        self.0.apply_mirror(cluster, mirror).await
-    }
-    async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
-        self.0.delete_mirror(cluster, name, uid).await
-    }
-    async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
-        self.0.release_mirror(cluster, name, uid).await
-    }
-    async fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        self.0.hand_over_mirror(cluster, name).await
-    }
-}
-
-impl Nodes for Contended<'_> {
-    async fn patch_node(&self, cluster: &ClusterName, name: &str, version: &str, patch: &NodePatch) -> Result<(), ClusterError> {
-        self.2.lock().unwrap().push((patch.uid.clone(), version.to_owned()));
+    fn patch_node(&self, name: &str, resource_version: &str, patch: &NodePatch) -> Result<(), ClusterError> {
+        self.patches.lock().unwrap().push((patch.uid.clone(), resource_version.to_owned()));
         if name == REFUSED {
-            let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
-            return Err(ClusterError::Invalid { what: format!("Node {name}"), message });
+            return Err(NodePolicy::refusal(name));
         }
-        if self.refuses() {
+        if is_left(&self.conflicts) {
             return Err(ClusterError::Conflict { what: format!("Node {name}") });
         }
-        self.0.patch_node(cluster, name, version, patch).await
-    }
-    async fn delete_node(&self, _: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        Err(ClusterError::Conflict { what: format!("Node {name}") })
+        Ok(())
     }
 }
 
-impl StatusWriter for Contended<'_> {
-    async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
-        self.0.publish(cluster, event).await
-    }
-    async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
-        self.0.write_node_pool_status(cluster, pool).await
-    }
-    async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
-        self.0.write_node_class_status(cluster, class).await
-    }
-    async fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> Result<(), ClusterError> {
-        self.0.write_node_overlay_status(cluster, overlay).await
-    }
-    async fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> Result<(), ClusterError> {
-        self.0.write_capacity_buffer_status(cluster, buffer).await
-    }
+type Contended<'a> = InterceptedApiServer<'a, Contention<'a>>;
+
+/// `conflicts` is how many writes of Nodes meet one, `rung` during how many reads another run is rung for.
+fn contended(ports: &SimPorts, conflicts: u32, rung: u32) -> Contended<'_> {
+    let (conflicts, rung, reads) = (AtomicU32::new(conflicts), AtomicU32::new(rung), AtomicU32::new(0));
+    let interceptor = Contention { ports, conflicts, patches: Mutex::default(), rung, reads, reads_max: u32::MAX };
+    InterceptedApiServer { ports, interceptor }
 }
 
 /// The report of a run, and of which uid and version the Nodes that it patched should have been.
 fn patches(simulation: &TestWorld, conflicts: u32) -> (Report, Vec<(String, String)>) {
     let ports = simulation.ports();
-    let contended = Contended(&ports, AtomicU32::new(conflicts), Mutex::default(), AtomicU32::new(0), AtomicU32::new(0), u32::MAX);
-    (run_against(&contended), contended.2.into_inner().unwrap())
+    let contended = contended(&ports, conflicts, 0);
+    (run_against(&contended), contended.interceptor.patches.into_inner().unwrap())
 }
 
 fn run_against(contended: &Contended<'_>) -> Report {
@@ -618,9 +585,7 @@ fn run_against(contended: &Contended<'_>) -> Report {
 }
 
 fn try_run_against(contended: &Contended<'_>) -> Result<Report, HandleError> {
-    let ports = contended.0;
-    let adapters = Adapters { store: ports, cloud: ports, cluster: contended, queues: ports, clock: ports };
-    block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c")))
+    block_on(crate::handle(contended.adapters(), &Settings::default(), &ClusterName::new("c")))
 }
 
 #[test]
@@ -629,7 +594,8 @@ fn what_a_run_did_is_stored_although_it_fails_later() {
     simulation.store(&owned(claim(), "a"));
     simulation.create(node());
     let ports = simulation.ports();
-    let contended = Contended(&ports, AtomicU32::new(0), Mutex::default(), AtomicU32::new(1), AtomicU32::new(0), 1);
+    let mut contended = contended(&ports, 0, 1);
+    contended.interceptor.reads_max = 1;
     assert!(try_run_against(&contended).is_err(), "the message is tried again");
     assert_eq!(simulation.claim(&planned("a").key).phase.name(), "Registered");
     assert_eq!(health(&simulation).unwrap().0, ConditionStatus::True, "nobody would tell the pool later");
@@ -641,12 +607,12 @@ fn looks(rung: u32) -> (u32, usize) {
     let simulation = still();
     simulation.store(&owned(claim(), "a"));
     let ports = simulation.ports();
-    let contended = Contended(&ports, AtomicU32::new(0), Mutex::default(), AtomicU32::new(rung), AtomicU32::new(0), u32::MAX);
+    let contended = contended(&ports, 0, rung);
     run_against(&contended);
     let again = turn(&simulation).unwrap()["again"].as_bool();
     assert!(again == Some(false) || rung >= 8, "no doorbell is lost");
     let waiting = simulation.world().queues.waiting().count();
-    (contended.4.into_inner(), waiting)
+    (contended.interceptor.reads.into_inner(), waiting)
 }
 
 #[test]

@@ -4,17 +4,11 @@ use super::NODE;
 use super::over_sim::{Refusing, Scene, own_machine, planned, serving};
 use futures::executor::block_on;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
-use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
-use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, Event, PodKey, step};
+use whittle_api::labels;
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, Event, step};
 use whittle_ec2::instance::{InstanceState, StateReason};
-use whittle_ports::{
-    Adapters, CloudErrorKind, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Mirrors, NodePatch, Nodes, ObjectKind,
-    Presence, RegionStore, Report, Scope, Settings, StatusWriter,
-};
-use whittle_sim::SimPorts;
-use whittle_testkit::{after, at, deletion, joined};
-use whittle_units::ClusterName;
+use whittle_ports::{CloudErrorKind, ClusterError, HandleError, RegionStore, Report, Settings};
+use whittle_testkit::{InterceptedApiServer, NodePolicy, after, at, deletion, joined};
 
 fn draining() -> Claim {
     after(&serving(), &[Event::DeletionRequested(deletion(DeletionReason::Underutilized, at(0)))], at(0))
@@ -132,70 +126,6 @@ fn a_termination_waits_while_other_clusters_use_up_the_accounts_limit() {
     assert_eq!(scene.run().counted("termination_sent"), 1);
 }
 
-/// An API server with a policy that refuses every change of a Node.
-struct Guarded<'a>(&'a SimPorts);
-
-impl ClusterReader for Guarded<'_> {
-    async fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> Result<ClusterObjects, ClusterError> {
-        ClusterReader::read(self.0, cluster, scope, node).await
-    }
-    async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
-        self.0.look_up(cluster, kind, name).await
-    }
-}
-
-impl Nodes for Guarded<'_> {
-    async fn patch_node(&self, _: &ClusterName, name: &str, _: &str, _: &NodePatch) -> Result<(), ClusterError> {
-        let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
-        Err(ClusterError::Invalid { what: format!("Node {name}"), message })
-    }
-    async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        self.0.delete_node(cluster, name).await
-    }
-}
-
-impl Evictions for Guarded<'_> {
-    async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
-        self.0.evict(cluster, pod).await
-    }
-    async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
-        self.0.delete_pod(cluster, pod, grace_seconds).await
-    }
-}
-
-impl Mirrors for Guarded<'_> {
-    async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
-        self.0.apply_mirror(cluster, mirror).await
-    }
-    async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
-        self.0.delete_mirror(cluster, name, uid).await
-    }
-    async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
-        self.0.release_mirror(cluster, name, uid).await
-    }
-    async fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        self.0.hand_over_mirror(cluster, name).await
-    }
-}
-
-impl StatusWriter for Guarded<'_> {
-    async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
-        self.0.publish(cluster, event).await
-    }
-    async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
-        self.0.write_node_pool_status(cluster, pool).await
-    }
-    async fn write_node_class_status(&self, cluster: &ClusterName, class: &Ec2NodeClass) -> Result<(), ClusterError> {
-        self.0.write_node_class_status(cluster, class).await
-    }
-    async fn write_node_overlay_status(&self, cluster: &ClusterName, overlay: &NodeOverlay) -> Result<(), ClusterError> {
-        self.0.write_node_overlay_status(cluster, overlay).await
-    }
-    async fn write_capacity_buffer_status(&self, cluster: &ClusterName, buffer: &CapacityBuffer) -> Result<(), ClusterError> {
-        self.0.write_capacity_buffer_status(cluster, buffer).await
-    }
-}
-
 /// The claim of a machine that joined and never registered, deleted at second 0.
 fn unregistered() -> Claim {
     let deleted = Event::DeletionRequested(deletion(DeletionReason::RegistrationTimeout, at(0)));
@@ -211,9 +141,8 @@ fn ends_unchanged(claim: &Claim, change: fn(&mut Node)) -> bool {
         change(node);
     });
     let ports = scene.simulation.ports();
-    let guarded = Guarded(&ports);
-    let adapters = Adapters { store: &ports, cloud: &ports, cluster: &guarded, queues: &ports, clock: &ports };
-    let report = block_on(crate::handle(adapters, &Settings::default(), &claim.key)).unwrap();
+    let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
+    let report = block_on(crate::handle(guarded.adapters(), &Settings::default(), &claim.key)).unwrap();
     assert_eq!(report.counted("termination_sent") + report.counted("left_for_later"), 1);
     scene.state() != InstanceState::Running
 }
