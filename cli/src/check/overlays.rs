@@ -31,7 +31,8 @@ pub(super) fn conflicts(overlays: &[NodeOverlay], pools: &[NodePool]) -> BTreeMa
             );
             Some((name, message))
         }
-        OverlayStatus::Used | OverlayStatus::Invalid(_) => None,
+        // The types are those of a region that may be another.
+        OverlayStatus::Used | OverlayStatus::Unmatched | OverlayStatus::Invalid(_) => None,
     };
     apply(overlays, pools, catalog).statuses.into_iter().filter_map(told).collect()
 }

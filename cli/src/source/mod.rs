@@ -393,6 +393,11 @@ fn unused_overlays(read: &Manifests, offered: &InstanceTypesByPool) -> Vec<Remar
     let statuses = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered.clone()).statuses;
     let why = |status: &OverlayStatus| match status {
         OverlayStatus::Used => None,
+        OverlayStatus::Unmatched => Some(
+            "no instance type that a NodePool is offered meets spec.requirements: compare their keys and values with the labels of the \
+             NodePools' templates, and with those of the types, as `whittle catalog` prints them"
+                .to_owned(),
+        ),
         OverlayStatus::Invalid(error) => Some(error.clone()),
         OverlayStatus::Conflict(other) => {
             Some(format!("NodeOverlay {other:?} of the same weight changes the same: give one of them another weight"))

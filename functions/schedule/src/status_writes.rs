@@ -32,12 +32,16 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
+/// What a valid overlay without an effect shows; as with Karpenter, it is ready.
+const UNMATCHED_OVERLAY: &str = "it changes nothing: no instance type that a NodePool is offered meets spec.requirements";
+
 /// Overlays whose status does not reflect their evaluation yet, as they were read and as they should be (scheduling 11.6). Pure.
 pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<(&NodeOverlay, NodeOverlay)> {
     let with_conditions = |overlay: &NodeOverlay| {
         let mut out = overlay.clone();
         let (status, reason, message) = match snapshot.overlaid.statuses.get(&overlay.metadata.name)? {
             OverlayStatus::Used => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new()),
+            OverlayStatus::Unmatched => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, UNMATCHED_OVERLAY.to_owned()),
             OverlayStatus::Invalid(what) => (ConditionStatus::False, "RuntimeValidation", what.clone()),
             OverlayStatus::Conflict(with) => (ConditionStatus::False, "Conflict", format!("conflict with another overlay: {with}")),
         };

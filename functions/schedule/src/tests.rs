@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{Container, Pod, PodCondition, ResourceRequirements};
-use whittle_api::karpenter::{NodePool, Requirement, ResolvedAmi};
-use whittle_api::{ClusterObjects, ObjectMeta, labels};
+use whittle_api::karpenter::{NodeOverlay, NodePool, Requirement, ResolvedAmi};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::Record;
 use whittle_model::scheduling::{Cursor, LeftOut, Options, Plan, PodRef, Reason};
 use whittle_ports::{Report, Settings};
@@ -89,6 +89,27 @@ fn gauges_distinguish_ignored_waiting_and_unschedulable_pods() {
     for (name, expected) in [("queue_depth", 9), ("ignored_pods_count", 2), ("unschedulable_pods_count", 3)] {
         assert_eq!(shown[format!("karpenter_scheduler_{name}").as_str()], &Amount::Count(expected), "{name}");
     }
+}
+
+#[test]
+fn an_overlay_that_no_type_meets_is_ready_and_says_that_it_changes_nothing() {
+    let shown = |value: &str| {
+        let mut overlay = NodeOverlay { metadata: ObjectMeta::named("cheaper"), ..NodeOverlay::default() };
+        overlay.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, [value])];
+        overlay.spec.price = Some("0.1".into());
+        let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+        let objects = ClusterObjects { node_pools: vec![pool], node_overlays: vec![overlay], ..ClusterObjects::default() };
+        let catalog = BTreeMap::from([("default".to_owned(), Arc::new(vec![four()].into()))]);
+        let mut snapshot = Snapshot::of(now(), objects, Vec::new(), Vec::new(), catalog);
+        let written = status_writes::changed_overlays(&snapshot).remove(0).1;
+        let conditions = written.status.conditions.clone();
+        snapshot.read.node_overlays = vec![written];
+        assert!(status_writes::changed_overlays(&snapshot).is_empty(), "it is written once");
+        assert!(conditions.iter().all(|condition| condition.status == ConditionStatus::True), "{conditions:?}");
+        conditions::find(&conditions, conditions::VALIDATION_SUCCEEDED).unwrap().message.clone()
+    };
+    assert_eq!(shown("four"), "");
+    assert!(shown("fuor").contains("no instance type that a NodePool is offered meets spec.requirements"), "{}", shown("fuor"));
 }
 
 /// The gauge of the longest wait, in seconds.

@@ -36,6 +36,8 @@ type Types = BTreeMap<String, Arc<InstanceTypes>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverlayStatus {
     Used,
+    /// It is valid, and no instance type that a NodePool is offered meets its requirements.
+    Unmatched,
     /// Its spec is invalid; the message says why.
     Invalid(String),
     /// It conflicts with the named overlay of the same weight.
@@ -175,6 +177,9 @@ fn by_weight(overlays: &[NodeOverlay]) -> Vec<&NodeOverlay> {
 /// Applies overlays to the catalogs of the NodePools.
 #[must_use]
 pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Overlaid {
+    let has_types = |pool: &NodePool| catalog.get(&pool.metadata.name).is_some_and(|types| !types.is_empty());
+    // A pool whose types are not known yet may have those that an overlay is for.
+    let all_known = pools.iter().any(has_types) && pools.iter().all(|pool| has_types(pool) || !pool.is_managed());
     let mut out = Overlaid { catalog, ..Overlaid::default() };
     let mut named = Named::default();
     for overlay in by_weight(overlays) {
@@ -192,7 +197,8 @@ pub fn apply(overlays: &[NodeOverlay], pools: &[NodePool], catalog: Types) -> Ov
         for matched in &matches {
             apply_overlay(overlay, matched, &mut out, &mut named);
         }
-        out.statuses.insert(name, OverlayStatus::Used);
+        let status = if matches.is_empty() && all_known { OverlayStatus::Unmatched } else { OverlayStatus::Used };
+        out.statuses.insert(name, status);
     }
     out
 }
@@ -392,7 +398,32 @@ mod tests {
         assert_eq!(count(json!([r("team", &["t"])])), 8);
         assert_eq!(count(json!([r(labels::ZONE, &["x"])])), 8);
         assert_eq!(count(json!([r(labels::CAPACITY_TYPE, &["spot"]), r(labels::INSTANCE_TYPE, &["a"]), r(labels::ZONE, &["y"])])), 2);
-        assert_eq!(count(json!([r("unknown", &["v"])])), 0);
+    }
+
+    #[test]
+    fn an_overlay_that_no_type_of_any_pool_meets_is_unmatched_once_all_types_are_known() {
+        let spec = |requirement: Value| json!([overlay("o", 1, &json!({"requirements": [requirement], "price": "5"}))]);
+        for (key, value) in [("unknown", "v"), (labels::INSTANCE_TYPE, "c"), (labels::ZONE, "z"), (labels::NODE_POOL, "three")] {
+            let requirement = r(key, &[value]);
+            let out = with(spec(requirement.clone()));
+            assert_eq!(out.statuses["o"], OverlayStatus::Unmatched, "{requirement}");
+            assert!(changed(&out).is_empty() && Arc::ptr_eq(&out.catalog["one"], &out.catalog["two"]), "{requirement}");
+        }
+        let overlays: Vec<NodeOverlay> = serde_json::from_value(spec(r("unknown", &["v"]))).unwrap();
+        let of_pools = |pools: Value, with_types: &[&str]| {
+            let pools: Vec<NodePool> = serde_json::from_value(pools).unwrap();
+            let types = with(json!([])).catalog["one"].clone();
+            let catalog = with_types.iter().map(|pool| ((*pool).to_owned(), Arc::clone(&types))).collect();
+            apply(&overlays, &pools, catalog).statuses["o"].clone()
+        };
+        let pool = |name: &str, class: Value| json!({"metadata": {"name": name}, "spec": {"template": {"spec": {"nodeClassRef": class}}}});
+        let ours = |name: &str| pool(name, json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "n"}));
+        let auto = pool("auto", json!({"group": "eks.amazonaws.com", "kind": "NodeClass", "name": "n"}));
+        assert_eq!(of_pools(json!([]), &[]), OverlayStatus::Used, "nothing says what it is for");
+        assert_eq!(of_pools(json!([ours("one")]), &[]), OverlayStatus::Used);
+        assert_eq!(of_pools(json!([ours("one"), ours("two")]), &["one"]), OverlayStatus::Used, "the class of the other is not ready");
+        assert_eq!(of_pools(json!([ours("one"), ours("two")]), &["one", "two"]), OverlayStatus::Unmatched);
+        assert_eq!(of_pools(json!([ours("one"), auto]), &["one"]), OverlayStatus::Unmatched, "EKS Auto Mode's never has types");
     }
 
     #[test]
