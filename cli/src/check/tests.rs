@@ -276,3 +276,30 @@ fn nothing_to_check_and_a_missing_file_are_no_answer() {
     assert_eq!(ran.code, ExitCode::from(2), "as for a missing manifest");
     assert!(ran.err.contains("/no/such/values.yaml"), "{}", ran.err);
 }
+
+#[test]
+fn a_comparison_with_what_is_no_number_is_warned_of_and_others_are_not() {
+    let of = |affinity: &str| {
+        let spec = format!("{{containers: [{{name: c, image: i}}], affinity: {{nodeAffinity: {{{affinity}}}}}}}");
+        printed(&format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {spec}\n"))
+    };
+    let required = |operator: &str, value: &str| {
+        let expressions = format!("[{{key: b, operator: Exists}}, {{key: a, operator: {operator}, values: ['{value}']}}]");
+        of(&format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchExpressions: {expressions}}}]}}"))
+    };
+    let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[1].values";
+    for (operator, value) in [("Gt", "four"), ("Lt", "1.5"), ("Gt", "9223372036854775808")] {
+        let wanted = format!("warning: Pod \"p\", {field}: {operator} compares whole numbers, and {value:?} is none, so that the term");
+        assert!(required(operator, value).contains(&wanted), "{}", required(operator, value));
+    }
+    for (operator, value) in [("Gt", "4"), ("Lt", "0"), ("In", "four")] {
+        assert!(!required(operator, value).contains("whole numbers"), "{}", required(operator, value));
+    }
+    let preferred = |value: &str| {
+        let preference = format!("{{weight: 1, preference: {{matchExpressions: [{{key: a, operator: Gt, values: ['{value}']}}]}}}}");
+        of(&format!("preferredDuringSchedulingIgnoredDuringExecution: [{preference}]"))
+    };
+    assert!(preferred("x").contains("[0].preference.matchExpressions[0].values: Gt compares whole numbers"), "{}", preferred("x"));
+    assert!(preferred("x").contains("the scheduler fails for its pods"), "{}", preferred("x"));
+    assert!(!preferred("7").contains("whole numbers"), "{}", preferred("7"));
+}

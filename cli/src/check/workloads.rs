@@ -3,7 +3,7 @@
 use super::protection;
 use whittle_api::k8s::{Kind, Node, NodeSelectorTerm, PodSpec};
 use whittle_api::manifest::Object;
-use whittle_api::{ObjectMeta, labels};
+use whittle_api::{ObjectMeta, SelectorRequirement, labels};
 use whittle_units::Quantity;
 
 /// Remarks about an object, each of which a user should act on.
@@ -21,8 +21,8 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
         _ => return Vec::new(),
     };
     let kind = object.type_meta().1;
-    let of_spec =
-        spec.into_iter().flat_map(|spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(parts_of_bytes(at, spec)));
+    let of_affinity = |spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(comparisons(at, spec));
+    let of_spec = spec.into_iter().flat_map(|spec| of_affinity(spec).chain(parts_of_bytes(at, spec)));
     let unprotected: Vec<String> = match kind {
         Node::KIND => protection::of_nodes(at, metadata.annotation(labels::DO_NOT_DISRUPT)).into_iter().collect(),
         _ => protection::of_pods(at, metadata),
@@ -71,6 +71,37 @@ fn empty_terms(at: &str, spec: &PodSpec) -> Option<String> {
         "{at}spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{number}]: an empty term matches no \
          node, so that {effect}: give it an expression, or remove it"
     ))
+}
+
+/// Comparisons of node affinity with what is no whole number, which an API server accepts and its scheduler cannot read.
+fn comparisons(at: &str, spec: &PodSpec) -> Vec<String> {
+    let Some(affinity) = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()) else { return Vec::new() };
+    let required = affinity.required.iter().flat_map(|required| &required.node_selector_terms).enumerate().map(|(number, term)| {
+        let field = format!("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{number}]");
+        (field, term, "the term matches no node, and nothing is launched for its pods, whatever other terms say")
+    });
+    let preferred = affinity.preferred.iter().enumerate().map(|(number, term)| {
+        let field = format!("preferredDuringSchedulingIgnoredDuringExecution[{number}].preference");
+        (field, &term.preference, "the scheduler fails for its pods once there are two nodes to choose from")
+    });
+    let mut found = Vec::new();
+    for (field, term, effect) in required.chain(preferred) {
+        for (number, SelectorRequirement { operator, values, .. }) in term.match_expressions.iter().enumerate() {
+            let ([value], "Gt" | "Lt") = (values.as_slice(), operator.as_str()) else { continue };
+            if !is_whole_number(value) {
+                found.push(format!(
+                    "{at}spec.affinity.nodeAffinity.{field}.matchExpressions[{number}].values: {operator} compares whole numbers, and \
+                     {value:?} is none, so that {effect}: write one in digits, such as \"4\", or list values with In"
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// Whether it is a number to the scheduler, and the value of a label at all, which begins with no sign.
+fn is_whole_number(value: &str) -> bool {
+    value.bytes().all(|byte| byte.is_ascii_digit()) && value.parse::<i64>().is_ok()
 }
 
 /// Amounts of bytes that are no whole number: `512m` are not quite one byte, where `512Mi` was meant.
