@@ -344,7 +344,7 @@ impl<P: Rights> Run<'_, P> {
         let delay = match error.kind {
             _ if known.is_fleet_quota() => USER_ACTION_RETRY_DELAY,
             CloudErrorKind::Invalid if known.is_over_soon() => PASSING_RETRY_DELAY,
-            CloudErrorKind::Unauthorized | CloudErrorKind::Invalid | CloudErrorKind::IdempotencyMismatch => USER_ACTION_RETRY_DELAY,
+            CloudErrorKind::Unauthorized | CloudErrorKind::Invalid => USER_ACTION_RETRY_DELAY,
             _ => RETRY_DELAY,
         };
         self.report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });

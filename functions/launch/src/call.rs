@@ -11,8 +11,8 @@ use whittle_claims::{Claim, Stored};
 use whittle_ec2::fleet::{FleetAnswer, FleetInstance, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    Clock, CloudError, Fleets, HandleError, Instances, LaunchTemplates, RecordReader, Records, Safeguard, metrics, unless_conflict,
-    update_record,
+    Clock, CloudError, CloudErrorKind, Fleets, HandleError, Instances, LaunchTemplates, RecordReader, Records, Safeguard, metrics,
+    unless_conflict, update_record,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -36,7 +36,7 @@ pub(crate) enum Call {
 impl<P: Rights> Run<'_, P> {
     /// Creates the launch templates, then the fleet, then settles its response. `fresh` are the members as this run has just stored them,
     /// if nobody else can have made the call.
-    pub(crate) async fn call(&mut self, batch: &Batch, which: Call, fresh: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
+    pub(crate) async fn call(&mut self, batch: &Batch, which: Call, mut fresh: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
         let mut ended = BTreeSet::new();
         if which != Call::First {
             let found = self.find_instances(batch).await?;
@@ -63,21 +63,29 @@ impl<P: Rights> Run<'_, P> {
         if let Err(error) = self.ensure_templates(&batch.node_class, &batch.templates).await {
             return self.failed(batch, error).await;
         }
-        match self.ports.cloud().create_fleet(&batch.request).await {
-            Ok(answer) => {
-                let (mut answer, since) = self.complete_response(batch, answer).await?;
-                answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
-                let known = answer.instances.len() + ended.len();
-                let is_open = answer.errors.is_empty() && known < batch.members.len();
-                let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
-                self.settle(batch, &answer, outcome, fresh).await
+        let answer = match self.ports.cloud().create_fleet(&batch.request).await {
+            Ok(answer) => answer,
+            // A call with this token was made, and with other parameters: by another version of Whittle, which writes them in another way,
+            // or before the table was restored. EC2 starts nothing now. What it started then is found by its tag, and until that would
+            // have been found nothing is started in its place.
+            Err(error) if error.kind == CloudErrorKind::IdempotencyMismatch => {
+                tracing::warn!(%error, batch = %batch.id, "its token was used for another call: the instances of that are looked for");
+                self.report.count("token_used");
+                fresh = None; // the members may have instances of that call
+                FleetAnswer::default()
             }
             Err(error) => {
                 // It may have failed because a template was deleted.
                 self.templates.clear();
-                self.failed(batch, error).await
+                return self.failed(batch, error).await;
             }
-        }
+        };
+        let (mut answer, since) = self.complete_response(batch, answer).await?;
+        answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
+        let known = answer.instances.len() + ended.len();
+        let is_open = answer.errors.is_empty() && known < batch.members.len();
+        let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
+        self.settle(batch, &answer, outcome, fresh).await
     }
 
     /// Whether a member has a machine, so that its call was made, even while EC2 lists none of it.

@@ -3,6 +3,7 @@
 use super::over_sim::{class_in, keep, know, run_over, without_classes};
 use crate::batch::Batch;
 use futures::executor::block_on;
+use std::collections::BTreeSet;
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Phase};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::ClusterInfo;
@@ -129,7 +130,7 @@ fn a_repeated_call_without_instances_describes_the_fleet() {
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
     let named = claims.map(|claim| simulation.claim(&claim.key).machine().unwrap().instance_id.clone());
-    assert_eq!(named.iter().collect::<std::collections::BTreeSet<_>>(), machines.iter().collect());
+    assert_eq!(named.iter().collect::<BTreeSet<_>>(), machines.iter().collect());
     assert_eq!(simulation.world().region.started(), 2);
 }
 
@@ -158,6 +159,62 @@ fn an_unknown_fleet_is_not_replaced_before_the_timeout() {
     // EC2 would show them by now: they never started.
     assert_eq!(run_at(200).2, 2);
     assert_eq!(run_at(240).2, 4);
+}
+
+/// Changes the stored calls: a version of Whittle that writes them otherwise makes them so.
+fn change_calls(simulation: &TestWorld, cluster: &ClusterName) {
+    let ports = simulation.ports();
+    for batch in block_on(ports.read_all::<Batch>(cluster)).unwrap() {
+        let mut changed = batch.value;
+        changed.request.tags.insert("new".into(), "tag".into());
+        block_on(ports.write(cluster, &changed, batch.revision)).unwrap();
+    }
+}
+
+#[test]
+fn a_token_that_was_used_for_another_call_is_given_up_once_its_instances_would_be_seen() {
+    for lost in [1, 2] {
+        let (mut simulation, claims, machines) = two_of_one_call();
+        claims.iter().for_each(|claim| revert_to_launching(&simulation, claim));
+        machines.iter().take(lost).for_each(|id| _ = simulation.world().region.machines.remove(id));
+        change_calls(&simulation, &claims[0].key.cluster);
+        let names = claims.clone().map(|claim| claim.key.name);
+        for seconds in [60, 100, 179] {
+            simulation.run_until(at(seconds));
+            let report = run_over(&simulation.ports(), &names);
+            assert_eq!((report.counted("token_used"), report.counted("untold")), (1, 1), "{lost} at {seconds}");
+            let served = claims.iter().filter(|claim| simulation.claim(&claim.key).machine().is_some()).count();
+            assert_eq!((served, simulation.world().region.started()), (2 - lost, 2), "{lost} at {seconds}: nothing is started twice");
+        }
+        // EC2 would show them by now: they never started.
+        for (seconds, started) in [(200, 2), (240, 2 + lost), (300, 2 + lost)] {
+            simulation.run_until(at(seconds));
+            run_over(&simulation.ports(), &names);
+            assert_eq!(simulation.world().region.started(), started, "{lost} at {seconds}");
+        }
+        assert!(claims.iter().all(|claim| simulation.claim(&claim.key).machine().is_some()), "{lost}");
+    }
+}
+
+#[test]
+fn a_token_that_was_used_for_another_call_gives_its_instances_to_the_claims() {
+    let (mut simulation, claims, machines) = two_of_one_call();
+    claims.iter().for_each(|claim| revert_to_launching(&simulation, claim));
+    change_calls(&simulation, &claims[0].key.cluster);
+    // EC2 does not list them yet.
+    let tags = machines.clone().map(|id| std::mem::take(&mut simulation.world().region.machines.get_mut(&id).unwrap().instance.tags));
+    let served_at = |simulation: &mut TestWorld, seconds| {
+        simulation.run_until(at(seconds));
+        run_over(&simulation.ports(), &claims.clone().map(|claim| claim.key.name));
+        let of = |claim: &Claim| Some(simulation.claim(&claim.key).machine()?.instance_id.clone());
+        claims.iter().filter_map(of).collect::<BTreeSet<InstanceId>>()
+    };
+    assert!(served_at(&mut simulation, 60).is_empty());
+    for (id, tags) in machines.iter().zip(tags) {
+        simulation.world().region.machines.get_mut(id).unwrap().instance.tags = tags;
+    }
+    assert_eq!(served_at(&mut simulation, 100), machines.into_iter().collect());
+    assert_eq!(simulation.world().region.started(), 2);
 }
 
 #[test]
@@ -193,7 +250,7 @@ fn claims_of_a_failed_fleet_stay_in_one_batch() {
     simulation.run_until(at(40));
     assert_eq!(run_over(&simulation.ports(), &names).counted("launched"), 30);
     let world = simulation.world();
-    let calls: std::collections::BTreeSet<_> =
+    let calls: BTreeSet<_> =
         world.region.machines.values().map(|machine| machine.instance.tags[whittle_api::labels::TAG_LAUNCH].clone()).collect();
     assert_eq!((calls.len(), world.region.started()), (1, 30), "one call, one instance for each claim");
 }
