@@ -182,10 +182,8 @@ fn an_overlay_in_conflict_has_no_effect_and_says_with_which() {
 
 #[test]
 fn an_overlay_that_no_instance_type_meets_has_no_effect_and_says_so() {
-    let misspelt = overlay("a", "price: '0.5'", 1).replace(
-        "kubernetes.io/os, operator: In, values: [linux]",
-        "node.kubernetes.io/instance-type, operator: In, values: [m5.lagre]",
-    );
+    let misspelt = overlay("a", "price: '0.5'", 1)
+        .replace("kubernetes.io/os, operator: In, values: [linux]", "node.kubernetes.io/instance-type, operator: In, values: [m5.lagre]");
     let output = planned(&format!("{PODS}{}{misspelt}", pool("")));
     let wanted = "NodeOverlay \"a\" has no effect: no instance type that a NodePool is offered meets spec.requirements: compare";
     assert!(err(&output).contains(wanted), "{}", err(&output));
