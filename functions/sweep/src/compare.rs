@@ -346,22 +346,30 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
         && Safeguard::LossSeenTwice.permits(sightings.is_confirmed(format!("claim/{name} without instance"), SIGHTING_INTERVAL))
     {
         // A Node that the list lacks may exist and be ready.
-        let unlisted = claim.node_name().filter(|_| nodes.is_empty());
-        let provider_id = || claim.machine().map(|machine| machine.provider_id.as_str().to_owned()).unwrap_or_default();
-        let of_node =
-            |node: &str| Missing { kind: ObjectKind::Node, name: node.to_owned(), uid: String::new(), provider_id: provider_id() };
-        let gone = unlisted.map(of_node);
+        let gone = own_node(claim).filter(|_| nodes.is_empty());
         let message = match claim.phase {
             Phase::Launched { .. } => "its instance has ended before its Node joined",
             _ => "its instance has ended and its Node is not ready",
         };
         return Some(Ending { gone, ..Ending::new(claim, DeletionReason::InstanceGone, message) });
     }
+    if let Some(gone) = own_node(claim).filter(|_| unreadable::lacks_node(claim, &nodes, input.objects))
+        && sightings.is_confirmed(format!("claim/{name} without Node"), unreadable::node_patience(input.objects))
+    {
+        return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, "the Node was deleted") });
+    }
     if let Some(at) = reservations::ending_block(claim, input) {
         return end(DeletionReason::Requested, &format!("its capacity block ends at {at}"));
     }
     let expired = claim.expires_at().is_some_and(|at| at <= input.now) && !is_shifted(claim, input);
     if expired { end(DeletionReason::Expired, "its expireAfter has passed") } else { None }
+}
+
+/// The Node of a claim, as an object whose absence has to be confirmed by name.
+fn own_node(claim: &Claim) -> Option<Missing> {
+    let (name, machine) = (claim.node_name()?, claim.machine()?);
+    let provider_id = machine.provider_id.as_str().to_owned();
+    Some(Missing { kind: ObjectKind::Node, name: name.to_owned(), uid: String::new(), provider_id })
 }
 
 /// A claim's pool by name and kind and, if both are known, by uid: a later pool of the same name is another one.

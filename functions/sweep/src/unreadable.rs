@@ -4,7 +4,7 @@ use crate::compare::{ALL_MISSING_PATIENCE, Missing, SIGHTING_INTERVAL, owner_of}
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, labels};
-use whittle_claims::{Claim, Stored};
+use whittle_claims::{Claim, Phase, Stored};
 use whittle_ec2::instance::Instance;
 use whittle_ports::ObjectKind;
 use whittle_units::{SignedDuration, Timestamp};
@@ -82,6 +82,20 @@ pub(crate) fn nodes_of<'a>(claim: &'a Claim, objects: &'a ClusterObjects) -> imp
         let nameless = odd.provider_id.is_empty() && (odd.metadata.name.is_empty() || name == Some(odd.metadata.name.as_str()));
         id == Some(odd.provider_id.as_str()) || nameless
     })
+}
+
+/// Whether there is no Node of a claim whose Node was registered, not even one that cannot be read. It was deleted, and its finalizer taken
+/// off before anybody saw it: the machine runs, takes no pods, and would count as room for them until it expires. A kubelet that is restarted
+/// makes such a Node anew, which takes no pods either.
+pub(crate) fn lacks_node(claim: &Claim, nodes: &[&Node], objects: &ClusterObjects) -> bool {
+    let is_registered = matches!(claim.phase, Phase::Registered { .. } | Phase::Initialized { .. });
+    is_registered && nodes.is_empty() && !objects.lacks_kind(Node::KIND) && nodes_of(claim, objects).next().is_none()
+}
+
+/// How long a Node has to be missing.
+pub(crate) fn node_patience(objects: &ClusterObjects) -> SignedDuration {
+    let is_any = !objects.nodes.is_empty() || objects.unreadable_of(Node::KIND).next().is_some();
+    if is_any { SIGHTING_INTERVAL } else { ALL_MISSING_PATIENCE }
 }
 
 /// Whether a machine may have a Node that cannot be read.

@@ -3,7 +3,7 @@
 use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Clock, Settings};
@@ -49,6 +49,35 @@ fn an_unhealthy_and_lost_node_is_deleted_once_at_the_second_sweep() {
     let deletion = kept(&simulation).deletion.unwrap();
     // EC2 does not know the instance either, which takes precedence.
     assert_eq!((deletion.reason, report.counted("ended")), (DeletionReason::InstanceGone, 1));
+}
+
+#[test]
+fn a_machine_whose_node_is_gone_ends_once_at_the_second_sweep() {
+    let mut simulation = still();
+    with_pool(&simulation, Node { metadata: ObjectMeta::named("other"), ..Node::default() });
+    start_machine(&simulation);
+    simulation.store(&super::registered());
+    for ended in [0, 1, 0] {
+        assert_eq!(sweep(&simulation, &Settings::default()).counted("ended"), ended);
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+    assert_eq!(kept(&simulation).deletion.unwrap().reason, DeletionReason::Requested);
+}
+
+#[test]
+fn a_machine_whose_node_lists_lack_and_a_request_by_name_finds_does_not_end() {
+    let mut simulation = still();
+    with_pool(&simulation, super::node(true));
+    simulation.create(Node { metadata: ObjectMeta::named("other"), ..Node::default() });
+    simulation.world().hide_always(Node::KIND, "n", false);
+    start_machine(&simulation);
+    simulation.store(&super::registered());
+    for doubted in [0, 1, 1] {
+        let report = sweep(&simulation, &Settings::default());
+        assert_eq!((report.counted("ended"), report.counted("endings_doubted")), (0, doubted));
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+    assert_eq!(kept(&simulation).deletion, None);
 }
 
 /// Second 100 of a drain whose NodeClaim states this deadline.

@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use whittle_api::Unreadable;
 use whittle_api::k8s::Kind;
 use whittle_claims::Claim;
-use whittle_ports::{Adapters, Settings};
+use whittle_ports::{Adapters, ObjectKind, Settings};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// An unreadable object of a kind.
@@ -185,6 +185,42 @@ fn a_machine_with_an_unreadable_node_is_not_lost() {
     check_never_ends_for_long(&lost(|_| {}));
     check_never_ends_for_long(&lost(|node| node.provider_id.clear()));
     check_ends_at_second_sighting(&lost(|node| node.provider_id = "aws:///z/i-2".into()), DeletionReason::InstanceGone);
+}
+
+/// A machine whose Node is not listed, beside one of another.
+fn without_node(hide: impl FnOnce(&mut Scene)) -> Scene {
+    change(scene(registered()), |s| {
+        s.objects.nodes[0].metadata.name = "other".into();
+        s.objects.nodes[0].spec.provider_id = "aws:///z/i-2".into();
+        hide(s);
+    })
+}
+
+#[test]
+fn a_machine_whose_node_is_gone_ends_if_a_request_by_name_confirms_it() {
+    check_ends_at_second_sighting(&without_node(|_| {}), DeletionReason::Requested);
+    let (_, second) = without_node(|_| {}).twice(30);
+    let gone = second.end[0].gone.as_ref().expect("has to be confirmed by name");
+    assert_eq!((gone.kind, gone.name.as_str(), gone.provider_id.as_str()), (ObjectKind::Node, "n", "aws:///z/i-1"));
+    let none = without_node(|s| s.objects.nodes.clear());
+    assert!(none.twice(899).1.end.is_empty(), "all Nodes at once are hardly gone");
+    assert_eq!(none.twice(900).1.end.len(), 1);
+}
+
+#[test]
+fn a_machine_whose_node_may_be_there_does_not_end() {
+    check_never_ends_for_long(&without_node(|s| s.objects.absent_kinds = vec!["Node".into()]));
+    check_never_ends_for_long(&without_node(|s| s.objects.unreadable = vec![odd::<Node>("", "")]));
+    check_never_ends_for_long(&without_node(|s| s.objects.unreadable = vec![odd::<Node>("n", "")]));
+    check_never_ends_for_long(&without_node(|s| {
+        s.objects.nodes[0].spec.provider_id = "aws:///z/i-1".into();
+    }));
+    // One that has not registered times out.
+    check_never_ends_for_long(&without_node(|s| s.claims = vec![launched()]));
+    // It is seen again before the second look.
+    let first = without_node(|_| {}).compare(&[], 100);
+    let back = scene(registered()).compare(&first.note, 130);
+    assert!(back.end.is_empty() && back.forget.iter().any(|subject| subject.contains("without Node")), "{back:?}");
 }
 
 #[test]
