@@ -1,6 +1,7 @@
 //! Everything that is tested through a public surface, in one binary.
 #![allow(clippy::unwrap_used, reason = "everything here is a test, its helpers too")]
 
+mod alarms;
 mod api_requests;
 mod burst;
 mod cases;

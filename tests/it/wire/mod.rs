@@ -13,6 +13,7 @@ mod scenarios;
 mod server;
 mod tokens;
 
+pub(crate) use roles::rendered;
 use std::path::Path;
 use std::process::Command;
 use whittle_fake_aws::Lone;

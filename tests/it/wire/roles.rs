@@ -25,7 +25,7 @@ const REGION: &str = "us-east-1";
 const ACCOUNT: &str = "000000000000";
 
 /// The template as CloudFormation gets it, or nothing where the tool that renders it is missing.
-pub(super) fn rendered() -> Option<Value> {
+pub(crate) fn rendered() -> Option<Value> {
     let environment = tools::find(tools::SAM)?;
     let mut command = Command::new(environment.join("bin/python"));
     command.current_dir(root()).args(["-B", "tests/python/transform.py", "template.yaml"]).env("AWS_DEFAULT_REGION", REGION);

@@ -1,0 +1,222 @@
+//! The alarms of the template, over what the functions print and how often they are called in the simulator: each cause raises its alarm,
+//! and a cluster that is well raises none.
+
+use crate::wire::rendered;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use whittle_alarms::{Alarm, Names, Point};
+use whittle_api::KarpenterSign;
+use whittle_cli::local::session::{Place, Pool, Session};
+use whittle_cli::local::wiring::{self, Cloud, Handlers};
+use whittle_ports::Clock;
+use whittle_ports::telemetry::{self, Telemetry};
+use whittle_sim::region::PoolRefusal;
+use whittle_sim::{Function, Functions, Input, SimPorts};
+use whittle_units::{SignedDuration, Timestamp};
+
+const POOL: &str = include_str!("../../cli/src/local/demo/pool.yaml");
+const INFLATE: &str = include_str!("../../cli/src/local/demo/inflate.yaml");
+
+/// The template as CloudFormation gets it; rendered once for all tests here.
+fn template() -> Option<&'static Value> {
+    static TEMPLATE: OnceLock<Option<Value>> = OnceLock::new();
+    TEMPLATE.get_or_init(rendered).as_ref()
+}
+
+/// The real functions; what they print becomes metrics.
+struct Printing {
+    handlers: Arc<Handlers>,
+    points: Arc<Mutex<Vec<Point>>>,
+}
+
+impl Functions for Printing {
+    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+        let (settings, points) = (self.handlers.settings(), Arc::clone(&self.points));
+        async move {
+            let result = wiring::run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await;
+            let cluster = ports.cluster();
+            let namespace = settings.metrics_namespace.as_str();
+            let run = Telemetry { at: ports.now(), function, cluster: cluster.as_str(), level: settings.metrics, namespace };
+            let lines = telemetry::lines(&run, Duration::from_millis(100), &result);
+            points.lock().unwrap().extend(lines.iter().flat_map(Point::of_line));
+            wiring::outcome(result)
+        }
+        .boxed()
+    }
+}
+
+/// A cluster that Whittle has served for a while, and the alarms on what the simulator knows: our own metrics, and calls of `sweep`.
+struct Scene {
+    session: Session,
+    points: Arc<Mutex<Vec<Point>>>,
+    alarms: Vec<Alarm>,
+    /// Invocations of sweep that are points.
+    sweeps: u64,
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        let template = template()?;
+        let alarms = Alarm::all(template, &Names::of_template(template)).unwrap();
+        let alarms: Vec<Alarm> = alarms.into_iter().filter(|alarm| !alarm.is_of_a_service() || alarm.name == "SweepSilentAlarm").collect();
+        let names: Vec<&str> = alarms.iter().map(|alarm| alarm.name.as_str()).collect();
+        assert_eq!(names, ["FailedRunsAlarm", "ProblemsAlarm", "RefreshFailsAlarm", "SweepSilentAlarm", "WarningsAlarm"]);
+        let points: Arc<Mutex<Vec<Point>>> = Arc::default();
+        let kept = Arc::clone(&points);
+        let mut session = Session::with_functions(&Place::default(), |handlers| Arc::new(Printing { handlers, points: kept }));
+        session.apply_text("pool.yaml", POOL).unwrap();
+        session.apply_text("inflate.yaml", INFLATE).unwrap();
+        session.simulation.world().meter = Some(Box::default());
+        let mut scene = Self { session, points, alarms, sweeps: 0 };
+        // Until then an alarm looks at a time before there was anything.
+        scene.minutes(11);
+        Some(scene)
+    }
+
+    /// Lets minutes pass. Which alarms went off, with their contributors, and after how many minutes.
+    fn minutes(&mut self, minutes: u32) -> BTreeMap<String, u32> {
+        let mut raised = BTreeMap::new();
+        for minute in 1..=minutes {
+            self.session.advance(SignedDuration::from_mins(1));
+            self.note_sweeps();
+            let (points, now) = (self.points.lock().unwrap(), self.session.now().as_millisecond());
+            for alarm in &self.alarms {
+                for contributor in alarm.breaches(&points, now) {
+                    raised.entry(format!("{} {contributor}", alarm.name).trim_end().to_owned()).or_insert(minute);
+                }
+            }
+        }
+        raised
+    }
+
+    fn note_sweeps(&mut self) {
+        let now = self.session.now().as_millisecond();
+        let world = self.session.simulation.world();
+        let invoked = world.meter.as_ref().and_then(|meter| meter.functions().get(&Function::Sweep)).map_or(0, |sweep| sweep.invocations);
+        // That of the minute that ends now.
+        let more = Point::of_service(now - 1, "AWS/Lambda", "Invocations", ("FunctionName", "Sweep"), (invoked - self.sweeps) as f64);
+        self.points.lock().unwrap().push(more);
+        self.sweeps = invoked;
+    }
+
+    fn later(&self, minutes: i64) -> Timestamp {
+        self.session.now().checked_add(SignedDuration::from_mins(minutes)).unwrap()
+    }
+
+    /// Pods that ask for machines, and time for these to join.
+    fn with_pods(mut self, pods: i32) -> Self {
+        self.session.scale("inflate", pods).unwrap();
+        self.session.advance(SignedDuration::from_mins(4));
+        assert_eq!(self.session.simulation.world().cluster.pod_counts(|pod| !pod.is_daemon()).0, usize::try_from(pods).unwrap());
+        self
+    }
+
+    /// An alarm goes off for a cause within minutes.
+    #[track_caller]
+    fn raises(&mut self, alarm: &str, within: u32) {
+        let raised = self.minutes(within);
+        assert!(raised.contains_key(alarm), "not within {within} minutes: {alarm}; but {raised:?}");
+    }
+}
+
+/// Pods come, a machine is taken back, pods go, and the API server is away for a minute and a half.
+#[test]
+fn a_cluster_that_is_well_raises_no_alarm() {
+    let Some(scene) = Scene::new() else { return };
+    let mut scene = scene.with_pods(3);
+    assert_eq!(scene.minutes(10), BTreeMap::new(), "pods run");
+    let node = scene.session.simulation.world().cluster.objects.nodes.keys().next().cloned().unwrap();
+    scene.session.interrupt(&node).unwrap();
+    assert_eq!(scene.minutes(10), BTreeMap::new(), "a machine is taken back");
+    let down = scene.session.now().checked_add(SignedDuration::from_secs(90)).unwrap();
+    scene.session.simulation.world().faults.api_server_down_until = Some(down);
+    assert_eq!(scene.minutes(12), BTreeMap::new(), "the API server is away for a while");
+    scene.session.scale("inflate", 0).unwrap();
+    assert_eq!(scene.minutes(15), BTreeMap::new(), "pods go");
+}
+
+#[test]
+fn an_api_server_that_does_not_answer_is_told_within_eleven_minutes() {
+    let Some(mut scene) = Scene::new() else { return };
+    let down = scene.later(60);
+    scene.session.simulation.world().faults.api_server_down_until = Some(down);
+    let raised = scene.minutes(40);
+    assert!(raised.get("FailedRunsAlarm demo").is_some_and(|minute| *minute <= 11), "{raised:?}");
+    assert!(raised.get("RefreshFailsAlarm demo").is_some_and(|minute| *minute <= 35), "{raised:?}");
+}
+
+#[test]
+fn ticks_that_stop_are_told_within_ten_minutes() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.session.simulation.world().set_tick(SignedDuration::from_hours(24));
+    scene.raises("SweepSilentAlarm", 10);
+}
+
+#[test]
+fn launches_that_ec2_refuses_are_told_within_minutes() {
+    let Some(mut scene) = Scene::new() else { return };
+    let refusal = PoolRefusal {
+        code: "UnauthorizedOperation".to_owned(),
+        message: "You are not authorized to perform this operation.".to_owned(),
+        ..PoolRefusal::default()
+    };
+    scene.session.simulation.world().region.supply.refusals.push(refusal);
+    scene.session.scale("inflate", 1).unwrap();
+    scene.raises("ProblemsAlarm demo, launches_refused", 5);
+}
+
+#[test]
+fn machines_that_never_join_are_told_after_their_timeout() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.session.simulation.world().region.launches_never_join = true;
+    scene.session.scale("inflate", 1).unwrap();
+    scene.raises("ProblemsAlarm demo, never_joined", 20);
+}
+
+#[test]
+fn pods_that_wait_are_told_after_a_quarter_of_an_hour() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.session.set_stock(&Pool::default(), false).unwrap();
+    scene.session.scale("inflate", 1).unwrap();
+    let raised = scene.minutes(20);
+    let first = raised.get("ProblemsAlarm demo, pods_wait");
+    assert!(first.is_some_and(|minute| (15..=18).contains(minute)), "{raised:?}");
+}
+
+/// Each of these is found again at each tick, as its alarm expects.
+#[test]
+fn what_is_left_as_it_is_is_told_within_minutes() {
+    let Some(mut scene) = Scene::new() else { return };
+    scene.session.simulation.world().cluster.karpenter =
+        vec![KarpenterSign { object: "deployment kube-system/karpenter".to_owned(), renewed_at: None }];
+    scene.raises("WarningsAlarm demo, karpenter_runs", 5);
+    let Some(mut scene) = Scene::new() else { return };
+    scene.session.simulation.world().hide_always("NodePool", "default", true);
+    scene.raises("WarningsAlarm demo, objects_unreadable", 5);
+}
+
+#[test]
+fn a_machine_that_ec2_does_not_terminate_is_told_within_minutes() {
+    let Some(scene) = Scene::new() else { return };
+    scene.session.simulation.world().faults.protected_machines = 1_000;
+    let mut scene = scene.with_pods(1);
+    scene.session.scale("inflate", 0).unwrap();
+    scene.raises("WarningsAlarm demo, terminations_refused", 8);
+}
+
+#[test]
+fn a_drain_without_end_is_told_after_an_hour() {
+    let Some(scene) = Scene::new() else { return };
+    let mut scene = scene.with_pods(1);
+    let budget = "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: inflate}\n\
+                  spec: {minAvailable: 1, selector: {matchLabels: {app: inflate}}}\n";
+    scene.session.apply_text("budget.yaml", budget).unwrap();
+    let claim = scene.session.simulation.world().cluster.objects.node_claims.keys().next().cloned().unwrap();
+    scene.session.delete("nodeclaim", &claim).unwrap();
+    let raised = scene.minutes(70);
+    assert!(raised.get("WarningsAlarm demo, nodeclaims_stuck").is_some_and(|minute| 60 < *minute), "{raised:?}");
+}
