@@ -220,3 +220,38 @@ fn a_drain_without_end_is_told_after_an_hour() {
     let raised = scene.minutes(70);
     assert!(raised.get("WarningsAlarm demo, nodeclaims_stuck").is_some_and(|minute| 60 < *minute), "{raised:?}");
 }
+
+/// A function that a schedule calls, and that fails each time before it has printed anything, shows in no metric of ours.
+#[test]
+fn a_function_that_fails_at_every_call_of_its_schedule_raises_its_alarm() {
+    let Some(template) = template() else { return };
+    let names = Names::of_template(template);
+    let alarms = Alarm::all(template, &names).unwrap();
+    let resources = template["Resources"].as_object().unwrap();
+    let mut every: BTreeMap<String, i64> = BTreeMap::new();
+    for schedule in resources.values().filter(|resource| resource["Type"] == "AWS::Scheduler::Schedule") {
+        let properties = &schedule["Properties"];
+        let function = properties["Target"]["Arn"]["Fn::GetAtt"][0].as_str().expect("a function of the template").to_owned();
+        let minutes = minutes_of(&properties["ScheduleExpression"], &names);
+        every.entry(function).and_modify(|least| *least = minutes.min(*least)).or_insert(minutes);
+    }
+    assert_eq!(every.keys().collect::<Vec<_>>(), ["Consolidate", "Refresh", "Register", "Schedule", "Sweep"]);
+    for (function, minutes) in every {
+        let alarm = alarms.iter().find(|alarm| alarm.name == format!("{function}ErrorsAlarm")).expect("each function has its alarm");
+        let error = |minute: i64| Point::of_service(minute * 60_000, "AWS/Lambda", "Errors", ("FunctionName", function.as_str()), 1.0);
+        let errors: Vec<Point> = (0_i64..120).filter(|minute| *minute % minutes == 0).map(error).collect();
+        let is_on = (30_i64..120).all(|minute| !alarm.breaches(&errors, minute * 60_000).is_empty());
+        assert!(is_on, "{} does not stay on while {function} fails every {minutes} minutes", alarm.name);
+        let once = |minute: i64| !alarm.breaches(&errors[..1], minute * 60_000).is_empty();
+        assert!(!(0_i64..60).any(once), "{} goes off for a single failure", alarm.name);
+    }
+}
+
+/// The minutes of a rate.
+fn minutes_of(expression: &Value, names: &Names) -> i64 {
+    let text = expression.as_str().or_else(|| expression["Fn::Sub"].as_str()).expect("an expression");
+    let text = names.parameters.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("${{{name}}}"), value));
+    let (number, unit) = text.strip_prefix("rate(").and_then(|rest| rest.strip_suffix(')')?.split_once(' ')).expect("a rate");
+    let number: i64 = number.parse().unwrap();
+    if unit.starts_with("hour") { number * 60 } else { number }
+}
