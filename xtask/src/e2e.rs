@@ -1,9 +1,10 @@
 //! The rig: the deployed application on loopback, started, looked after by a process of its own, and ended.
 
-use crate::{artifacts, deploy, dist, environment, shell, workspace};
+use crate::{artifacts, deploy, dist, environment, shell, template, workspace};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub(crate) enum E2e {
     Down(Down),
     /// Starts the rig, walks through what users meet, and ends it.
     Run(Up),
+    /// Starts the rig, makes every alarm of the template go off by a cause of its own, and ends it.
+    Alarms(Up),
     /// Starts the rig with an older release, upgrades it with both at work at once, goes back, upgrades it again, and ends it.
     Upgrade(Upgrade),
     /// From an empty account to running pods with the commands of a page of the documentation, and back.
@@ -133,7 +136,8 @@ pub(crate) fn run(what: &E2e) -> Result<()> {
     match what {
         E2e::Up(options) => up(options),
         E2e::Down(options) => down(&folder(options.folder.as_deref())?),
-        E2e::Run(options) => walk(options),
+        E2e::Run(options) => on_rig(options, &[], &[OsStr::new("walk")]),
+        E2e::Alarms(options) => alarms(options),
         E2e::Upgrade(options) => upgrade(options),
         E2e::FirstPod(options) => first_pod(options),
     }
@@ -156,16 +160,23 @@ fn up(options: &Up) -> Result<()> {
     Ok(())
 }
 
-/// `up`, the walk, and `down`, whatever became of the walk.
-fn walk(options: &Up) -> Result<()> {
+/// The alarms of the template as it is here, on a rig that has them all.
+fn alarms(options: &Up) -> Result<()> {
+    let file = environment::cache()?.join("alarms.json");
+    std::fs::write(&file, template::transformed(&workspace::root())?.to_string())?;
+    on_rig(options, &["--parameter", "Alarms=full"], &[OsStr::new("alarms"), OsStr::new("--template"), file.as_os_str()])
+}
+
+/// `up`, a walk with these arguments, and `down`, whatever became of the walk.
+fn on_rig(options: &Up, more: &[&str], arguments: &[&OsStr]) -> Result<()> {
     let folder = folder(options.folder.as_deref())?;
     let mut rig = command(&workspace::root(), options, &folder)?;
-    rig.arg("--check-access");
+    rig.arg("--check-access").args(more);
     let log = folder.with_extension("log");
     let mut process = detached(&rig, &folder, &log)?;
     wait(&mut process, &folder, &log)?;
     let mut walk = Command::new(rig.get_program());
-    walk.arg("walk").arg("--folder").arg(&folder).stdin(Stdio::null());
+    walk.args(arguments).arg("--folder").arg(&folder).stdin(Stdio::null());
     let walked = shell::run(walk);
     down(&folder)?;
     walked

@@ -1,6 +1,7 @@
 //! Calls of the emulator's services.
 
 use anyhow::{Context, Result, bail};
+use http::Method;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::client::legacy::Client;
@@ -56,6 +57,20 @@ impl Emulator {
         let path = format!("/2015-03-31/functions/{function}/invocations");
         let text = self.send(function, self.signed_at(&path, "lambda", "application/json"), event.to_string()).await?;
         serde_json::from_str(&text).with_context(|| format!("{function} answered {text}"))
+    }
+
+    /// Invokes a function as if the request had come through this many functions already.
+    pub(crate) async fn invoke_after(&self, hops: u32, function: &str, event: &Value) -> Result<()> {
+        let path = format!("/2015-03-31/functions/{function}/invocations");
+        let request = self.signed_at(&path, "lambda", "application/json").header("x-ministack-invoke-depth", hops);
+        self.send(function, request, event.to_string()).await.map(drop)
+    }
+
+    /// A call of a service whose calls are methods and paths; without a body if that is null.
+    pub(crate) async fn rest(&self, service: &str, method: Method, path: &str, body: &Value) -> Result<Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let text = self.send(path, self.signed_at(path, service, "application/json").method(method), body).await?;
+        if text.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&text).with_context(|| format!("{path} answered {text}")) }
     }
 
     /// What is at a path, with these headers.

@@ -33,6 +33,7 @@ enum Command {
     Serve(Box<options::Options>),
     Walk(walk::Walk),
     Upgrade(walk::upgrade::Upgrade),
+    Alarms(walk::alarms::Alarms),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => supervisor::run(&options),
         Command::Walk(walk) => walk::run(&walk),
         Command::Upgrade(upgrade) => walk::upgrade::run(&upgrade),
+        Command::Alarms(alarms) => walk::alarms::run(&alarms),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

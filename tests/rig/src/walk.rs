@@ -1,6 +1,7 @@
 //! Walks through what users meet, on a rig that is up: from the outside, by the Kubernetes API and the owner's API of the simulated
 //! AWS alone. It only ends functions' processes, as Lambda may.
 
+pub(crate) mod alarms;
 mod outside;
 mod processes;
 mod rights;

@@ -3,18 +3,22 @@
 use anyhow::{Context, Result};
 use std::process::Command;
 
-/// Ends all processes of a function at once, as a lost host would: those in the emulator's group whose function has this in its
-/// name. How many there were.
+/// Ends all processes of a function at once, as a lost host would. How many there were.
 pub(crate) fn kill(group: u32, function: &str) -> Result<usize> {
-    let mut killed = 0;
+    signal(group, function, "KILL")
+}
+
+/// Sends a signal to all processes of a function: those in the emulator's group whose function has this in its name. How many there were.
+pub(crate) fn signal(group: u32, function: &str, signal: &str) -> Result<usize> {
+    let mut reached = 0;
     for entry in std::fs::read_dir("/proc").context("/proc cannot be read")?.flatten() {
         let Ok(process) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
         if process != group && is_of(process, group, function) {
-            let status = Command::new("kill").args(["-KILL", &process.to_string()]).status()?;
-            killed += usize::from(status.success());
+            let status = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status()?;
+            reached += usize::from(status.success());
         }
     }
-    Ok(killed)
+    Ok(reached)
 }
 
 /// Whether a process belongs to a group, and runs a function.
