@@ -56,6 +56,12 @@ async fn an_unreadable_claim_is_reported_and_never_overwritten() {
     assert_eq!(listed.iter().map(|stored| stored.value.key.name.as_str()).collect::<Vec<_>>(), ["fine"]);
     let listing = store.listing(&cluster).await.expect("the store answers");
     assert_eq!(listing.unreadable, ["newer", "torn"]);
+    let other = ClusterName::new("torn");
+    let lease_of_other = store.acquire(&other, "test", clock.now, SignedDuration::from_mins(1)).await.expect("free");
+    let only = contracts::planned_claim(&other, "only", clock.now);
+    store.create(&lease_of_other, &only).await.expect("free");
+    change(&client, &only, "data", AttributeValue::S("{".to_owned())).await;
+    assert_eq!(store.has_claims(&other).await, Ok(true), "one that cannot be read is one");
     let newer = store.get(&claims[1].key).await.expect_err("a newer version is never parsed");
     assert!(newer.to_string().contains("deploy the newer release"), "{newer}");
     assert!(matches!(store.get(&claims[2].key).await, Err(StoreError::Unreadable { .. })));
@@ -91,6 +97,7 @@ async fn an_ended_claim_expires_after_a_day() {
     let store = DynamoStore::new(client(&ministack), TABLE, Arc::new(later));
     assert_eq!(store.list(&cluster).await, Ok(vec![]));
     assert_eq!(store.get(&claim.key).await, Ok(None));
+    assert_eq!(store.has_claims(&cluster).await, Ok(false));
 }
 
 #[tokio::test]

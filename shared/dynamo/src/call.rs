@@ -18,6 +18,17 @@ const CALL_MAX: Duration = Duration::from_secs(5);
 /// The longest that one attempt may take, so that a lost packet leaves time for more attempts.
 const ATTEMPT_MAX: Duration = Duration::from_millis(1500);
 
+/// Items that are read to see whether there is one. The table may keep expired ones for days, and a unit of reading is a few claims.
+const LOOKED_AT: i32 = 4;
+
+/// Items of a partition.
+struct Page {
+    /// Those whose TTL has not expired.
+    items: Vec<Item>,
+    /// Where the next page begins, if there may be one.
+    next: Option<Item>,
+}
+
 /// The result of a conditional write.
 pub(crate) enum Put {
     Written,
@@ -79,28 +90,49 @@ impl DynamoStore {
         let mut items = Vec::new();
         let mut start = None;
         loop {
-            let page = self
-                .client
-                .query()
-                .table_name(self.table())
-                .consistent_read(true)
-                .key_condition_expression("#pk = :pk")
-                .expression_attribute_names("#pk", attribute::PK)
-                .expression_attribute_values(":pk", text(pk))
-                .set_exclusive_start_key(start)
-                .customize()
-                .config_override(self.limits(what)?)
-                .send()
-                .await
-                .map_err(|error| errors::store_error(error, what))?;
-            let now = self.clock.now();
-            items.extend(page.items.unwrap_or_default().into_iter().filter(|item| !item::is_expired(item, now)));
+            let page = self.page(pk, start, None, what).await?;
+            items.extend(page.items);
             // The deadline bounds the number of pages.
-            match page.last_evaluated_key {
-                Some(last) if !last.is_empty() => start = Some(last),
-                _ => return Ok(items),
+            match page.next {
+                Some(next) => start = Some(next),
+                None => return Ok(items),
             }
         }
+    }
+
+    /// Whether a partition has an item whose TTL has not expired.
+    pub(crate) async fn has_items(&self, pk: &str, what: &str) -> Result<bool, StoreError> {
+        let mut start = None;
+        loop {
+            let page = self.page(pk, start, Some(LOOKED_AT), what).await?;
+            match page.next {
+                _ if !page.items.is_empty() => return Ok(true),
+                Some(next) => start = Some(next),
+                None => return Ok(false),
+            }
+        }
+    }
+
+    /// Items of a partition from a key on: at most `limit`, or what fits into an answer.
+    async fn page(&self, pk: &str, start: Option<Item>, limit: Option<i32>, what: &str) -> Result<Page, StoreError> {
+        let page = self
+            .client
+            .query()
+            .table_name(self.table())
+            .consistent_read(true)
+            .key_condition_expression("#pk = :pk")
+            .expression_attribute_names("#pk", attribute::PK)
+            .expression_attribute_values(":pk", text(pk))
+            .set_exclusive_start_key(start)
+            .set_limit(limit)
+            .customize()
+            .config_override(self.limits(what)?)
+            .send()
+            .await
+            .map_err(|error| errors::store_error(error, what))?;
+        let now = self.clock.now();
+        let items = page.items.unwrap_or_default().into_iter().filter(|item| !item::is_expired(item, now)).collect();
+        Ok(Page { items, next: page.last_evaluated_key.filter(|last| !last.is_empty()) })
     }
 
     /// Writes an item if a condition holds. A retry finds its own earlier attempt by the write id, and counts as written.

@@ -49,6 +49,13 @@ pub trait ClaimStore: Sync {
     fn list(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<Claim>>, StoreError> {
         async { Ok(self.listing(cluster).await?.claims) }
     }
+    /// Whether the cluster has any claim, also one that has ended and is not deleted yet, or one that cannot be read.
+    fn has_claims(&self, cluster: &ClusterName) -> impl Answer<bool, StoreError> {
+        async {
+            let Listing { claims, unreadable } = self.listing(cluster).await?;
+            Ok(!claims.is_empty() || !unreadable.is_empty())
+        }
+    }
     /// The claim of an instance. An instance has one claim: an `update` with the instance of another claim is a conflict. A
     /// deleted claim has none any more.
     fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError>;

@@ -3,7 +3,7 @@
 use super::{machine_launched_at, planned_claim};
 use crate::{ClaimStore, Leases, StoreError};
 use futures::future::join_all;
-use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Lease, Phase, Revision, Stored};
+use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Lease, Phase, Revision, SHARDS, Stored, shard_of};
 use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
 const TTL: SignedDuration = SignedDuration::from_mins(1);
@@ -26,6 +26,7 @@ pub async fn claim_store(store: &(impl ClaimStore + Leases), cluster: &ClusterNa
     a_claim_that_is_created_with_a_machine_owns_it(store, &lease, now).await;
     the_instance_of_an_ended_claim_may_get_a_new_one(store, &lease, now).await;
     lists_are_sorted_and_of_one_cluster(store, &lease, now).await;
+    a_single_claim_is_found_wherever_it_is_stored(store, cluster, now).await;
     a_superseded_lease_creates_nothing(store, &lease, now).await;
 }
 
@@ -258,6 +259,22 @@ async fn lists_are_sorted_and_of_one_cluster(store: &(impl ClaimStore + Leases),
     assert_eq!(list(store, &other).await.len(), 1);
     let listing = store.listing(&lease.cluster).await.expect("the store responds");
     assert_eq!(listing.unreadable, Vec::<String>::new(), "all of them can be read");
+}
+
+async fn a_single_claim_is_found_wherever_it_is_stored(store: &(impl ClaimStore + Leases), cluster: &ClusterName, now: Timestamp) {
+    for shard in 0..SHARDS {
+        let cluster = ClusterName::new(format!("{cluster}-shard-{shard}"));
+        let lease = store.acquire(&cluster, "contract", now, TTL).await.expect("the cluster name is unused");
+        assert_eq!(store.has_claims(&cluster).await, Ok(false), "a cluster without claims, beside others that have some");
+        let mut names = (0..1000).map(|number| format!("claim-{number}"));
+        let name = names.find(|name| shard_of(name) == shard).expect("names are in every shard");
+        let revision = create(store, &lease, &planned_claim(&cluster, &name, now)).await;
+        assert_eq!(store.has_claims(&cluster).await, Ok(true), "shard {shard}");
+        let failed = Phase::Failed { reason: "LaunchTimeout".to_owned(), message: String::new(), since: now };
+        let ended = Claim { phase: failed, ..planned_claim(&cluster, &name, now) };
+        store.update(&ended, revision).await.expect("the holder of the revision may write");
+        assert_eq!(store.has_claims(&cluster).await, Ok(true), "an ended claim is one until it expires");
+    }
 }
 
 async fn a_superseded_lease_creates_nothing(store: &(impl ClaimStore + Leases), lease: &Lease, now: Timestamp) {

@@ -130,6 +130,9 @@ impl<S: ClaimStore> ClaimStore for Faulty<'_, S> {
     async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
         self.call("the claims", false, self.inner.listing(cluster)).await
     }
+    async fn has_claims(&self, cluster: &ClusterName) -> Result<bool, StoreError> {
+        self.call("the claims", false, self.inner.has_claims(cluster)).await
+    }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         self.call("a claim", false, self.inner.by_instance(id)).await
     }

@@ -90,6 +90,9 @@ impl<S: ClaimStore> ClaimStore for Steady<'_, S> {
     async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
         persist!(self.0.listing(cluster))
     }
+    async fn has_claims(&self, cluster: &ClusterName) -> Result<bool, StoreError> {
+        persist!(self.0.has_claims(cluster))
+    }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         persist!(self.0.by_instance(id))
     }
