@@ -10,6 +10,7 @@ mod waiting;
 mod write;
 
 use state::{Round, RoundPage, ShadowPlan, Unplaced};
+use whittle_api::ClusterObjects;
 use whittle_checker::Violation;
 use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
@@ -45,21 +46,30 @@ pub(crate) struct Run<'a, P> {
     cluster: &'a ClusterName,
 }
 
-/// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; another one retries later.
+/// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; another one retries later. A run that has nothing to
+/// decide and nothing to store needs no lease.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
+    let run = Run { ports, settings, cluster };
+    let unbound = ports.cluster().read(cluster, Scope::Unbound, None).await?;
+    let nothing_waits = run.nothing_waits(&unbound).await?;
+    if nothing_waits && run.memory().await.is_of_empty_plan(ports.clock().now()) {
+        return Ok(waiting::empty_report());
+    }
     let doorbell = Doorbell::Schedule { cluster: cluster.clone() };
     let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
-    let outcome = Run { ports, settings, cluster }.under_lease(&lease).await;
+    let outcome = if nothing_waits { run.forget(&lease).await } else { run.under_lease(&lease, &unbound).await };
     release_lease(ports.store(), &lease).await;
     outcome
 }
 
 impl<P: Rights> Run<'_, P> {
-    async fn under_lease(&self, lease: &Lease) -> Result<Report, HandleError> {
+    /// Forgets what earlier runs have stored, unless something waits by now.
+    async fn forget(&self, lease: &Lease) -> Result<Report, HandleError> {
         let unbound = self.ports.cluster().read(self.cluster, Scope::Unbound, None).await?;
-        if self.nothing_waits(&unbound).await? {
-            return self.finish_empty().await;
-        }
+        if self.nothing_waits(&unbound).await? { Ok(self.finish_empty().await) } else { self.under_lease(lease, &unbound).await }
+    }
+
+    async fn under_lease(&self, lease: &Lease, unbound: &ClusterObjects) -> Result<Report, HandleError> {
         let mut waiting = Report::default();
         if self.waits_for_more(&unbound.pods, &mut waiting).await? {
             return Ok(waiting);

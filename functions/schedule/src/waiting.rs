@@ -4,10 +4,10 @@ use crate::state::{self, RoundPage, ShadowPlan, Unplaced};
 use crate::{Rights, Run, write};
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, conditions};
-use whittle_claims::{Claim, ExpectedPage, Phase, expected_after};
+use whittle_claims::{Claim, Expectation, ExpectedPage, Phase, Stored, expected_after};
 use whittle_model::scheduling::Plan;
 use whittle_ports::{ClaimStore, Clock, HandleError, Listing, Report};
-use whittle_units::SignedDuration;
+use whittle_units::{SignedDuration, Timestamp};
 
 impl<P: Rights> Run<'_, P> {
     /// Whether a plan would be empty: no pod is unbound, nothing asks for spare capacity, and no machine is about to go whose pods
@@ -20,29 +20,70 @@ impl<P: Rights> Run<'_, P> {
         Ok(unreadable.is_empty() && claims.iter().all(|claim| is_at_rest(&claim.value)))
     }
 
-    /// What a run with an empty plan leaves behind.
-    pub(crate) async fn finish_empty(&self) -> Result<Report, HandleError> {
-        let mut report = Report::default();
-        report.count("nothing_pending");
-        write::gauges(&mut report, &Plan::default(), SignedDuration::ZERO);
-        let store = self.ports.store();
-        let pages = state::read_pages::<ExpectedPage>(store, self.cluster).await;
-        let expected = ExpectedPage::joined(pages.iter().map(|page| page.value.clone()));
-        let none = BTreeMap::new();
-        let now = expected_after(&expected, &none, &BTreeMap::new(), self.ports.clock().now());
-        if now != expected {
-            state::write_pages(store, self.cluster, pages, &ExpectedPage::of(now), &mut report).await;
-        }
-        let unplaced = state::read::<Unplaced>(store, self.cluster).await;
-        state::write_if_changed(store, self.cluster, &unplaced, &Unplaced::default(), &mut report).await;
-        if self.settings.shadow {
-            let shadow = state::read::<ShadowPlan>(store, self.cluster).await;
-            state::write_if_changed(store, self.cluster, &shadow, &ShadowPlan::default(), &mut report).await;
-        }
-        let round = state::read_pages::<RoundPage>(store, self.cluster).await;
-        state::write_pages(store, self.cluster, round, &[], &mut report).await;
-        Ok(report)
+    /// What earlier runs left to this one.
+    pub(crate) async fn memory(&self) -> StoredMemory {
+        let (store, cluster) = (self.ports.store(), self.cluster);
+        let shadow = async { if self.settings.shadow { Some(state::read::<ShadowPlan>(store, cluster).await) } else { None } };
+        let (expected, unplaced, round, shadow) = futures::join!(
+            state::read_pages::<ExpectedPage>(store, cluster),
+            state::read::<Unplaced>(store, cluster),
+            state::read_pages::<RoundPage>(store, cluster),
+            shadow,
+        );
+        StoredMemory { expected, unplaced, round, shadow }
     }
+
+    /// What a run with an empty plan leaves behind.
+    pub(crate) async fn finish_empty(&self) -> Report {
+        let mut report = empty_report();
+        let (store, cluster) = (self.ports.store(), self.cluster);
+        let memory = self.memory().await;
+        let (before, after) = memory.expectations(self.ports.clock().now());
+        if after != before {
+            state::write_pages(store, cluster, memory.expected, &ExpectedPage::of(after), &mut report).await;
+        }
+        state::write_if_changed(store, cluster, &memory.unplaced, &Unplaced::default(), &mut report).await;
+        if let Some(shadow) = &memory.shadow {
+            state::write_if_changed(store, cluster, shadow, &ShadowPlan::default(), &mut report).await;
+        }
+        state::write_pages(store, cluster, memory.round, &[], &mut report).await;
+        report
+    }
+}
+
+/// What runs pass to each other, as it is stored.
+pub(crate) struct StoredMemory {
+    expected: Vec<Stored<ExpectedPage>>,
+    unplaced: Stored<Unplaced>,
+    round: Vec<Stored<RoundPage>>,
+    /// In shadow mode.
+    shadow: Option<Stored<ShadowPlan>>,
+}
+
+impl StoredMemory {
+    /// What is expected on machines, and what of it an empty plan at `now` leaves.
+    fn expectations(&self, now: Timestamp) -> (BTreeMap<String, Expectation>, BTreeMap<String, Expectation>) {
+        let before = ExpectedPage::joined(self.expected.iter().map(|page| page.value.clone()));
+        let after = expected_after(&before, &BTreeMap::new(), &BTreeMap::new(), now);
+        (before, after)
+    }
+
+    /// Whether it is what an empty plan at `now` leaves, so that nothing has to be stored. Pure.
+    pub(crate) fn is_of_empty_plan(&self, now: Timestamp) -> bool {
+        let (before, after) = self.expectations(now);
+        before == after
+            && self.unplaced.value == Unplaced::default()
+            && self.round.is_empty()
+            && self.shadow.as_ref().is_none_or(|shadow| shadow.value == ShadowPlan::default())
+    }
+}
+
+/// The report of a run with an empty plan.
+pub(crate) fn empty_report() -> Report {
+    let mut report = Report::default();
+    report.count("nothing_pending");
+    write::gauges(&mut report, &Plan::default(), SignedDuration::ZERO);
+    report
 }
 
 /// Whether none of the objects that a plan can be for is there. One that cannot be read may be one. Overlays count, because a plan

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
-use whittle_claims::{Claim, Deletion, DeletionReason, Doorbell, Event, Expectation, ExpectedPage, Function, step};
+use whittle_claims::{Claim, Deletion, DeletionReason, Doorbell, Event, Expectation, ExpectedPage, Function, Revision, step};
 use whittle_ports::{
     Adapters, Batching, CLAIMS_PER_REQUEST, ClaimStore, Clock, Deadline, HandleError, Leases, QueueError, Queues, RecordReader, Records,
     Report, Settings,
@@ -60,6 +60,37 @@ fn where_no_pod_waits_one_question_is_enough() {
     assert!(report.decisions.is_empty());
     let depth = report.gauges.iter().find(|gauge| gauge.metric == "karpenter_scheduler_queue_depth");
     assert_eq!(depth.map(|gauge| &gauge.amount), Some(&whittle_ports::Amount::Count(0)), "the gauge does not stay at its last value");
+}
+
+/// A run while another one has the cluster's lease.
+fn run_beside_another(world: &TestWorld) -> Report {
+    let (ports, cluster) = (world.ports(), key("a").cluster);
+    let lease = block_on(ports.acquire(&cluster, "another", at(0), SignedDuration::from_secs(30))).unwrap();
+    let report = run(world);
+    block_on(ports.release(&lease)).unwrap();
+    report
+}
+
+#[test]
+fn a_run_that_decides_and_stores_nothing_takes_no_lease() {
+    let world = world();
+    assert_eq!(run_beside_another(&world).counted("nothing_pending"), 1);
+    assert!(world.doorbells().is_empty(), "it need not come again");
+    world.create(pod("waits", 1));
+    assert_eq!(run_beside_another(&world).counted("lease_held"), 1, "a plan needs it");
+    assert_eq!(world.doorbells(), [Function::Schedule]);
+}
+
+#[test]
+fn what_earlier_runs_stored_is_forgotten_under_the_lease() {
+    let world = world();
+    let expected = Expectation { nominated_until: None, buffer_pods: 2 };
+    let page = ExpectedPage { page: 0, machines: [("serves".to_owned(), expected)].into() };
+    let (ports, cluster) = (world.ports(), key("a").cluster);
+    block_on(ports.write(&cluster, &page, Revision::ABSENT)).unwrap();
+    let pages = || block_on(ports.read_all::<ExpectedPage>(&cluster)).unwrap().len();
+    assert_eq!((run_beside_another(&world).counted("lease_held"), pages()), (1, 1));
+    assert_eq!((run(&world).counted("nothing_pending"), pages()), (1, 0));
 }
 
 fn deleted() -> Deletion {
@@ -126,7 +157,7 @@ fn what_earlier_runs_expected_ends_without_a_plan() {
     let nominated = Expectation { nominated_until: Some(until), buffer_pods: 2 };
     let pages = ExpectedPage::of([("serves".to_owned(), nominated)].into());
     for page in &pages {
-        block_on(world.ports().write(&cluster, page, whittle_claims::Revision::ABSENT)).unwrap();
+        block_on(world.ports().write(&cluster, page, Revision::ABSENT)).unwrap();
     }
     let kept = |world: &TestWorld| {
         let pages = block_on(world.ports().read_all::<ExpectedPage>(&cluster)).unwrap();
