@@ -27,9 +27,11 @@ pub use uninstall::uninstall;
 
 use compare::{Findings, SweepInput, compare};
 use execute::Executor;
+use templates::InUse;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
+use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags,
@@ -68,28 +70,21 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     if let Some(uninstallation) = &uninstallation {
         report.absorb(uninstall::continue_uninstall(ports, cluster, &uninstallation.value, &shifted).await?);
     }
-    // Instances first: one that is launched while we read is then not seen without its claim.
-    let cloud = ports.cloud();
-    let (instances, templates, statuses) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster), failing(ports));
-    let (instances, templates) = (instances?, templates?);
+    // Whether Nodes are unhealthy is only known from new ones.
+    let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
+    // EC2's checks are of machines by their ids: they need not be of before the claims.
+    let (statuses, read) = futures::join!(failing(ports), read(ports, cluster, freshness));
+    let Read { instances, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } = read?;
     if statuses.is_none() {
         report.count("checks_unseen");
     }
     let statuses = statuses.unwrap_or_default();
-    let Listing { claims, unreadable } = ports.store().listing(cluster).await?;
-    let in_use = templates::in_use(ports, cluster, &claims, &unreadable).await?;
-    // Whether Nodes are unhealthy is only known from new ones.
-    let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
-    let seen = look(ports, cluster, freshness).await?;
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
     }
-    let sightings: Vec<Stored<Sighting>> = ports.store().read_all::<Sighting>(cluster).await?;
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
-    let classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     let blocks = reservations::known_ends(ports, cluster, &claims).await?;
-    let health: Vec<_> = ports.store().read_all::<PoolHealth>(cluster).await?.into_iter().map(|stored| stored.value).collect();
     zonal_shift::announce(ports, settings, cluster, (&seen.objects, &classes), &mut report).await?;
     let now = ports.clock().now();
     let find = |objects: &ClusterObjects, nodes: Freshness| {
@@ -129,6 +124,38 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
         ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(stored_drift).map(|()| report)
+}
+
+/// What a sweep compares.
+struct Read {
+    instances: Vec<Instance>,
+    templates: Vec<String>,
+    listing: Listing,
+    in_use: InUse,
+    seen: Seen,
+    sightings: Vec<Stored<Sighting>>,
+    classes: Vec<NodeClassRecord>,
+    health: Vec<PoolHealth>,
+}
+
+/// Reads EC2, the claims, and then everything else at once.
+async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) -> Result<Read, HandleError> {
+    // Instances first: one that is launched while we read is then not seen without its claim.
+    let cloud = ports.cloud();
+    let (instances, templates) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster));
+    let (instances, templates) = (instances?, templates?);
+    let listing = ports.store().listing(cluster).await?;
+    let store = ports.store();
+    let (in_use, seen, sightings, classes, health) = futures::join!(
+        templates::in_use(ports, cluster, &listing.claims, &listing.unreadable),
+        look(ports, cluster, freshness),
+        store.read_all::<Sighting>(cluster),
+        store.read_all::<NodeClassRecord>(cluster),
+        store.read_all::<PoolHealth>(cluster),
+    );
+    let classes = classes?.into_iter().map(|stored| stored.value).collect();
+    let health = health?.into_iter().map(|stored| stored.value).collect();
+    Ok(Read { instances, templates, listing, in_use: in_use?, seen: seen?, sightings: sightings?, classes, health })
 }
 
 /// Tells the names of stored claims that cannot be read.
