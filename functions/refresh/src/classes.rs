@@ -53,18 +53,18 @@ pub(crate) async fn look_up<C: Discovery>(
         if settings.scheduling.reserved_capacity { cloud.capacity_reservations(terms).await.map(Some) } else { Ok(None) }
     };
     let placement_groups = placement_groups(cloud, class);
-    // Launches wait for all of it: read-only calls run concurrently.
+    // Launches wait for all of it, and no part needs another. A profile is made whatever becomes of the other parts.
     let subnets = cloud.subnets(&spec.subnet_selector_terms);
     let security_groups = cloud.security_groups(&spec.security_group_selector_terms);
-    let (subnets, security_groups, images, reservations, placement_groups) =
-        futures::join!(subnets, security_groups, images, reservations, placement_groups);
+    let profile = profile(cloud, cluster, class, settings);
+    let (subnets, security_groups, images, reservations, placement_groups, profile) =
+        futures::join!(subnets, security_groups, images, reservations, placement_groups, profile);
     let mut failed = Vec::new();
     let subnets = answered(subnets, conditions::SUBNETS_READY, &mut failed);
     let security_groups = answered(security_groups, conditions::SECURITY_GROUPS_READY, &mut failed);
     let images = answered(images, conditions::AMIS_READY, &mut failed);
     let reservations = answered(reservations, conditions::CAPACITY_RESERVATIONS_READY, &mut failed);
     let placement_groups = answered(placement_groups, conditions::PLACEMENT_GROUP_READY, &mut failed);
-    let profile = profile(cloud, cluster, class, settings).await;
     let Profile { name: instance_profile, role, error: profile_error } = answered(profile, conditions::INSTANCE_PROFILE_READY, &mut failed);
     // A class that names a role has that one, whatever IAM says of it.
     let role = role.or_else(|| spec.role.clone().filter(|_| spec.instance_profile.is_none()));

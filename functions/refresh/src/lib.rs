@@ -16,7 +16,7 @@ use std::sync::Arc;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::has_expressions;
-use whittle_claims::{Doorbell, LeftNodes, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
+use whittle_claims::{Claim, Doorbell, LeftNodes, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
@@ -80,16 +80,19 @@ impl Done {
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut done = Done::default();
     let run = Run { ports, settings, cluster };
-    let catalog = run.refresh_catalog(&mut done).await;
-    let info = ports.cloud().cluster_info(cluster).await.map_err(|error| ClusterError::of_access(cluster, &error))?;
+    let (catalog, info) = futures::join!(run.refresh_catalog(&mut done), ports.cloud().cluster_info(cluster));
+    let info = info.map_err(|error| ClusterError::of_access(cluster, &error))?;
     run.store_if_changed(&ClusterRecord { info: info.clone() }, &mut done).await?;
-    let objects = ports.cluster().read(cluster, Scope::Karpenter, None).await?;
+    // The objects last: a catalog may take a minute to be read.
+    let (uninstalling, objects) =
+        futures::join!(ports.store().read::<Uninstall>(cluster, Uninstall::NAME), ports.cluster().read(cluster, Scope::Karpenter, None));
+    let objects = objects?;
     // Statuses and finalizers are Karpenter's to write while it runs.
     let karpenter_runs = objects.running_karpenter(ports.clock().now()).is_some();
     let settings = &Settings { shadow: settings.shadow || karpenter_runs, ..settings.clone() };
     let run = Run { settings, ..run };
     let mut failure = None;
-    let uninstalling = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|record| record.value.nodes);
+    let uninstalling = uninstalling?.map(|record| record.value.nodes);
     for class in objects.node_classes.iter().filter(|class| uninstalling.is_none() && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
         // Before the lookup in EC2: an instance that is started meanwhile is then in EC2's count or in ours.
@@ -124,26 +127,33 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     }
     // Classes are not resolved any more; `sweep` writes the statuses of pools until the records are deleted.
     if uninstalling.is_none() {
-        run.update_pools(&objects, &mut done).await?;
+        run.update_pools(&objects, &claims, &mut done).await?;
     }
-    if done.classes_wait {
-        // By then decisions that used the class before it was closed have been stored.
-        ports.queues().send(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;
-    }
-    if done.dry_runs_wait {
-        ports.queues().send_now(Doorbell::Launch { cluster: cluster.clone(), claims: Vec::new() }).await?;
-    }
-    if done.static_pools_changed {
-        ports.queues().send_now(Doorbell::Consolidate { cluster: cluster.clone() }).await?;
-    }
-    if done.changed {
-        ports.queues().send_now(Doorbell::Schedule { cluster: cluster.clone() }).await?;
-    }
+    run.ring(&done).await?;
     catalog?;
     failure.map_or(Ok(done.report), Err)
 }
 
 impl<P: Rights> Run<'_, P> {
+    /// Rings the functions that have to run after this run.
+    async fn ring(&self, done: &Done) -> Result<(), HandleError> {
+        let (queues, cluster) = (self.ports.queues(), self.cluster);
+        if done.classes_wait {
+            // By then decisions that used the class before it was closed have been stored.
+            queues.send(Doorbell::Refresh { cluster: cluster.clone() }, CLOSE_DELAY).await?;
+        }
+        if done.dry_runs_wait {
+            queues.send_now(Doorbell::Launch { cluster: cluster.clone(), claims: Vec::new() }).await?;
+        }
+        if done.static_pools_changed {
+            queues.send_now(Doorbell::Consolidate { cluster: cluster.clone() }).await?;
+        }
+        if done.changed {
+            queues.send_now(Doorbell::Schedule { cluster: cluster.clone() }).await?;
+        }
+        Ok(())
+    }
+
     /// Stores a record if it differs from the stored one.
     async fn store_if_changed<R: Record + PartialEq>(&self, record: &R, done: &mut Done) -> Result<(), HandleError> {
         let next = |known: Option<R>, _| (known.as_ref() != Some(record)).then(|| record.clone());
@@ -217,12 +227,13 @@ impl<P: Rights> Run<'_, P> {
         Ok(blob.and_then(|blob| warm::catalog(&blob.value).ok()))
     }
 
-    async fn update_pools(&self, objects: &whittle_api::ClusterObjects, done: &mut Done) -> Result<(), HandleError> {
-        let classes: Vec<NodeClassRecord> =
-            self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
-        let claims = self.ports.store().list(self.cluster).await?;
-        let health: Vec<PoolHealth> = self.ports.store().read_all(self.cluster).await?.into_iter().map(|stored| stored.value).collect();
-        let facts = PoolFacts { objects, classes: &classes, claims: &claims, health: &health };
+    async fn update_pools(&self, objects: &ClusterObjects, claims: &[Stored<Claim>], done: &mut Done) -> Result<(), HandleError> {
+        let store = self.ports.store();
+        // The records of classes once more: this run may have closed some.
+        let (classes, health) = futures::join!(store.read_all::<NodeClassRecord>(self.cluster), store.read_all::<PoolHealth>(self.cluster));
+        let classes: Vec<NodeClassRecord> = classes?.into_iter().map(|stored| stored.value).collect();
+        let health: Vec<PoolHealth> = health?.into_iter().map(|stored| stored.value).collect();
+        let facts = PoolFacts { objects, classes: &classes, claims, health: &health };
         let mut events = Vec::new();
         for pool in objects.node_pools.iter().filter(|pool| pool.is_managed()) {
             let updated = pool_status(pool, facts, self.ports.clock().now());
