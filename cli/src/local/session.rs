@@ -141,6 +141,7 @@ impl Session {
     }
     /// Changes the settings of the functions.
     pub fn set(&self, settings: Settings) {
+        self.simulation.world().is_shadow = settings.shadow;
         self.handlers.set(settings);
     }
 

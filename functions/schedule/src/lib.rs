@@ -113,7 +113,20 @@ impl<P: Rights> Run<'_, P> {
         }
         state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
         self.ports.store().append(self.cluster, &report.decisions).await?;
+        self.ring_for_unreadable(unbound, &snapshot).await;
         Ok(report)
+    }
+
+    /// Rings `consolidate`, which tells of objects that cannot be read: in a cluster without claims no tick does (ADR 0065). The next run
+    /// repeats what cannot be sent.
+    async fn ring_for_unreadable(&self, unbound: &ClusterObjects, snapshot: &Snapshot) {
+        let is_rung_by_ticks = self.settings.shadow || !snapshot.claims.is_empty() || !snapshot.hidden.is_empty();
+        if is_rung_by_ticks || unbound.unreadable.is_empty() {
+            return;
+        }
+        if let Err(error) = self.ports.queues().send_now(Doorbell::Consolidate { cluster: self.cluster.clone() }).await {
+            tracing::warn!(%error, "consolidate could not be rung for objects that cannot be read");
+        }
     }
 
     /// Stores the planned claims, as far as there is time. Those that are stored before a request fails are launched all the same.

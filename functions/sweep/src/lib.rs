@@ -16,6 +16,7 @@ mod offerings;
 mod release;
 mod reservations;
 mod standalone;
+mod static_pools;
 mod templates;
 #[cfg(test)]
 mod tests;
@@ -82,6 +83,9 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
+    }
+    if uninstallation.is_none() && claims.is_empty() && unreadable.is_empty() {
+        static_pools::ring(ports, settings, cluster, &seen.objects, &mut report).await;
     }
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
     let blocks = reservations::known_ends(ports, cluster, &claims).await?;

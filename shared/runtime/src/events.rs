@@ -80,6 +80,8 @@ pub struct Decoded {
     /// Work on whole clusters is of one cluster only.
     pub work: Vec<WorkItem>,
     pub doorbells: Vec<DoorbellToSend>,
+    /// Clusters for which a tick rings other functions as well, where these may have work.
+    pub ticked: Vec<ClusterName>,
     /// Work for the clusters of these instances, which are still to be looked up.
     pub started: Vec<StartedMessage>,
     pub poison: Vec<PoisonMessage>,
@@ -120,7 +122,8 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
     if event.get("kind").is_some_and(Value::is_string) {
         let doorbells = clusters.iter().filter_map(|cluster| own_doorbell(function, cluster.clone()));
         let doorbells = doorbells.map(|doorbell| DoorbellToSend { doorbell, message_ids: vec![] });
-        return Ok(Decoded { doorbells: doorbells.collect(), ..Decoded::default() });
+        let ticked = if function == Function::Sweep { clusters.to_vec() } else { Vec::new() };
+        return Ok(Decoded { doorbells: doorbells.collect(), ticked, ..Decoded::default() });
     }
     Err("the event is neither a batch of SQS, nor a schedule's input such as {\"kind\":\"tick\"}, nor an EventBridge envelope".to_owned())
 }
@@ -310,6 +313,9 @@ mod tests {
             assert_eq!((decoded.work.len(), decoded.poison), (1, vec![]), "{function:?} processes the doorbell of its tick");
         }
         check_doorbells(Function::Terminate, &tick, &[]);
+        let ticked = |function| decode(function, &tick, &clusters()).expect("a tick can be decoded").ticked;
+        assert_eq!(ticked(Function::Sweep), clusters(), "which rings others");
+        assert!(ticked(Function::Schedule).is_empty());
         check_doorbells(
             Function::Refresh,
             &json!({ "kind": "catalog" }),

@@ -14,8 +14,9 @@ use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
-use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Queues, Report, error_chain};
-use whittle_units::{InstanceId, SignedDuration, Timestamp};
+use whittle_claims::TickFacts;
+use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Queues, Report, StoreError, error_chain};
+use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Work items of one event that run concurrently: a batch holds ten messages.
 const CONCURRENCY_MAX: usize = 10;
@@ -95,7 +96,14 @@ where
         }
         sent
     });
-    processed.extend(sent.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
+    let has_claims = &async |cluster: &ClusterName| shell.store.has_claims(cluster).await;
+    let (queues, is_shadow) = (&shell.queues, shell.settings.shadow);
+    let rung = stream::iter(decoded.ticked).map(|cluster| ring_others(queues, is_shadow, has_claims, cluster));
+    let sent = sent.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>();
+    let rung = rung.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>();
+    // The function's own doorbells do not wait for what the table answers.
+    let (sent, rung) = futures::join!(sent, rung);
+    processed.extend(sent.into_iter().chain(rung.into_iter().flatten()));
     let runs = stream::iter(decoded.work).map(async |item| {
         let done = run(function, shell, item, handler).await;
         if done.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater) {
@@ -105,6 +113,22 @@ where
     });
     processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
     processed
+}
+
+/// Rings the other functions of a tick that may have work for a cluster. Claims that cannot be asked for may be there.
+async fn ring_others(
+    queues: &impl Queues,
+    is_shadow: bool,
+    has_claims: &impl AsyncFn(&ClusterName) -> Result<bool, StoreError>,
+    cluster: ClusterName,
+) -> Vec<Processed> {
+    let has_claims = has_claims(&cluster).await.unwrap_or_else(|error| {
+        tracing::warn!(%cluster, reason = %error_chain(&error), "whether the cluster has claims is unknown: it counts as if it had");
+        true
+    });
+    let doorbells = TickFacts { has_claims, is_shadow }.doorbells(&cluster).into_iter();
+    let sent = doorbells.map(|doorbell| send(queues, DoorbellToSend { doorbell, message_ids: Vec::new() }));
+    futures::future::join_all(sent).await
 }
 
 /// Sends a doorbell. When that fails, so does the processing of the messages that requested it.
@@ -318,7 +342,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
     use whittle_claims::Doorbell;
-    use whittle_ports::{QueueError, StoreError};
+    use whittle_ports::QueueError;
 
     fn done(message_id: &str) -> Processed {
         Processed { message_ids: vec![message_id.to_owned()], decisions: vec![format!("did {message_id}")], ..Processed::default() }
@@ -395,6 +419,34 @@ mod tests {
         assert_eq!(response(true, vec![refused]).expect("it is a batch"), events::batch_response(&["m0".to_owned()]));
         let tick = send(&FakeQueues(Mutex::default(), true), to_send(&[])).await;
         assert!(response(false, vec![tick]).is_err(), "a tick without a doorbell fails");
+    }
+
+    /// What the tick of `sweep` rings for a cluster of which the table says this.
+    async fn rung(answer: Result<bool, StoreError>, is_shadow: bool) -> Vec<Doorbell> {
+        let queues = FakeQueues(Mutex::default(), false);
+        let sent = ring_others(&queues, is_shadow, &async |_: &ClusterName| answer.clone(), "a".into()).await;
+        assert!(sent.iter().all(|one| !one.redeliver && one.failure.is_none()));
+        queues.0.into_inner().expect("the lock is not poisoned")
+    }
+
+    #[tokio::test]
+    async fn a_tick_rings_for_machines_where_there_are_claims_or_may_be_some() {
+        let register = Doorbell::Register { cluster: "a".into() };
+        let consolidate = Doorbell::Consolidate { cluster: "a".into() };
+        let both = [register, consolidate.clone()];
+        assert_eq!(rung(Ok(true), false).await, both);
+        let throttled = StoreError::Throttled { what: "the claims".to_owned() };
+        assert_eq!(rung(Err(throttled), false).await, both, "nothing waits because the table did not answer");
+        assert!(rung(Ok(false), false).await.is_empty());
+        assert_eq!(rung(Ok(false), true).await, [consolidate]);
+    }
+
+    #[tokio::test]
+    async fn a_tick_that_cannot_ring_another_function_fails() {
+        let queues = FakeQueues(Mutex::default(), true);
+        let sent = ring_others(&queues, false, &async |_: &ClusterName| Ok::<_, StoreError>(true), "a".into()).await;
+        assert_eq!(sent.len(), 2, "each of them is tried");
+        assert!(response(false, sent).is_err());
     }
 
     /// A request as Lambda delivers it.

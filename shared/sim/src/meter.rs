@@ -24,8 +24,10 @@ const WRITE_ID: u64 = 36;
 const NUMBER: u64 = 6;
 /// Messages of a batch, of the functions that get more than one.
 const BATCH_MAX: u64 = 10;
-/// How long a tick waits for the queue that it sends to.
+/// How long a tick waits for the queues that it sends to.
 const TICK_WAIT: SignedDuration = SignedDuration::from_millis(11);
+/// How long it waits for an answer of the table.
+const TABLE_WAIT: SignedDuration = SignedDuration::from_millis(8);
 
 /// Units of one kind of items, by one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,6 +163,13 @@ impl Meter {
         invoked.ticks += 1;
         invoked.invocations += 1;
         invoked.waited += TICK_WAIT;
+    }
+
+    /// A tick asks whether a cluster has claims: one partition, and all others at once if that has none.
+    pub(crate) fn asked_for_claims(&mut self, by: Function, is_found_at_once: bool) {
+        let (answers, partitions) = if is_found_at_once { (1, 1) } else { (2, SHARDS) };
+        self.reads(Some(by), "claim", partitions);
+        self.function(by).waited += TABLE_WAIT * answers;
     }
 
     /// The relay is invoked for an Event that the simulator turns into a doorbell itself.
@@ -316,5 +325,9 @@ mod tests {
         meter.ticked(Function::Sweep);
         let sweep = meter.functions()[&Function::Sweep];
         assert_eq!((sweep.ticks, sweep.invocations, sweep.runs, sweep.batches), (1, 1, 0, 0));
+        meter.asked_for_claims(Function::Sweep, false);
+        meter.asked_for_claims(Function::Sweep, true);
+        assert_eq!(meter.table()[&(Function::Sweep, "claim")], Units { reads: 8 + 1, writes: 0 });
+        assert_eq!(meter.functions()[&Function::Sweep].waited - sweep.waited, SignedDuration::from_millis(24));
     }
 }

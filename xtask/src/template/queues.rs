@@ -18,12 +18,14 @@ const QUEUES: &[(&str, &str)] = &[
 
 /// The file that maps ticks to doorbells.
 const EVENTS: &str = "shared/runtime/src/events.rs";
+/// The file with the doorbells that the tick of `sweep` sends besides its own.
+const TICK: &str = "shared/claims/src/tick.rs";
 
 /// One sentence for each queue that a function sends to without permission, or may send to and does not.
 pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result<Vec<String>> {
     let mut broken = Vec::new();
-    let path = root.join(EVENTS);
-    let events = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).with_context(|| format!("{file} cannot be read"));
+    let (events, tick) = (read(EVENTS)?, read(TICK)?);
     for function in functions {
         let source = source(&root.join("functions").join(function).join("src"))?;
         let own = tick_queue(&events, function);
@@ -32,6 +34,9 @@ pub(super) fn check(root: &Path, template: &Value, functions: &[&str]) -> Result
         }
         let mut rung_queues = rung_queues(&source);
         rung_queues.extend(own);
+        if *function == "sweep" {
+            rung_queues.extend(self::rung_queues(without_tests(&tick)));
+        }
         broken.extend(compare(function, &rung_queues, &allowed(template, function)));
     }
     Ok(broken)
@@ -78,6 +83,11 @@ pub(super) fn source(folder: &Path) -> Result<String> {
     Ok(text)
 }
 
+/// A module without the tests at its end.
+fn without_tests(module: &str) -> &str {
+    module.split_once("#[cfg(test)]").map_or(module, |(code, _)| code)
+}
+
 /// The queues of the doorbells that the code constructs.
 fn rung_queues(source: &str) -> BTreeSet<String> {
     QUEUES.iter().filter(|(doorbell, _)| source.contains(&format!("Doorbell::{doorbell} "))).map(|(_, queue)| (*queue).to_owned()).collect()
@@ -118,6 +128,12 @@ mod tests {
         let template = json!({"Resources": {"SweepTick": {"Type": "AWS::Scheduler::Schedule",
             "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}}}}}});
         assert!(has_tick(&template, "sweep") && !has_tick(&template, "relay"));
+    }
+
+    #[test]
+    fn what_a_tick_rings_besides_is_read_without_its_tests() {
+        let module = "ring(Doorbell::Register { cluster });\n#[cfg(test)]\nmod tests { Doorbell::Launch { cluster } }";
+        assert_eq!(rung_queues(without_tests(module)), BTreeSet::from(["NodesQueue".to_owned()]));
     }
 
     #[test]

@@ -93,6 +93,24 @@ fn what_earlier_runs_stored_is_forgotten_under_the_lease() {
     assert_eq!((run(&world).counted("nothing_pending"), pages()), (1, 0));
 }
 
+#[test]
+fn unreadable_objects_of_a_cluster_without_claims_ring_for_whoever_tells_of_them() {
+    let rings = |world: &TestWorld| {
+        assert!(!is_short(world), "it may need a machine");
+        world.doorbells().contains(&Function::Consolidate)
+    };
+    let world = world();
+    world.create(pod("odd", 1));
+    assert!(!rings(&world), "one that can be read");
+    world.world().hide_always("Pod", "default/odd", true);
+    assert!(rings(&world));
+    let with_claim = self::world();
+    with_claim.create(pod("odd", 1));
+    with_claim.world().hide_always("Pod", "default/odd", true);
+    with_claim.store(&serving());
+    assert!(!rings(&with_claim), "ticks ring there");
+}
+
 fn deleted() -> Deletion {
     Deletion::without_deadline(DeletionReason::Underutilized, at(-500), "")
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use std::path::Path;
-use whittle_claims::{CONSOLIDATE_DELAY, PLAN_DELAY, PLAN_DELAY_MAX};
+use whittle_claims::{CONSOLIDATE_DELAY, ClaimKey, PLAN_DELAY, PLAN_DELAY_MAX};
+use whittle_ports::ClaimStore;
 
 fn schedule() -> Doorbell {
     Doorbell::Schedule { cluster: "demo".into() }
@@ -123,13 +124,14 @@ fn a_group_waits_for_the_message_that_is_in_flight() {
 #[test]
 fn a_tick_is_a_message_like_any_other() {
     let mut simulation = simulation(1);
+    store_claim(&simulation);
     simulation.world().switch_on();
     seconds(&mut simulation, 50);
     let next = simulation.world().counts.gates + 1;
     simulation.world().faults.crash_at_gate = Some(next);
     send(&simulation, schedule(), 0);
     seconds(&mut simulation, 22);
-    // The first refresh, the run that died, and a tick for each of the four functions that have one a minute.
+    // The first refresh, the run that died, and a tick for each of the four functions that get one a minute.
     assert_eq!(invocations(&simulation), 1 + 1 + 3, "the message group of the plans is blocked");
     seconds(&mut simulation, 35);
     assert_eq!(invocations(&simulation), 5 + 2, "the message is delivered again, then the tick");
@@ -143,6 +145,7 @@ fn a_tick_is_a_message_like_any_other() {
 #[test]
 fn the_next_tick_compensates_for_one_that_fails() {
     let mut simulation = simulation(1);
+    store_claim(&simulation);
     simulation.world().switch_on();
     simulation.world().faults.throttles = 1000;
     seconds(&mut simulation, 65);
@@ -150,6 +153,40 @@ fn the_next_tick_compensates_for_one_that_fails() {
     simulation.world().faults.throttles = 0;
     seconds(&mut simulation, 70);
     assert_eq!(invocations(&simulation), 4);
+}
+
+/// Stores a claim that needs nothing.
+fn store_claim(simulation: &Simulation) -> ClaimKey {
+    let (ports, cluster, now) = (simulation.ports(), ClusterName::from("demo"), simulation.world().now());
+    let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(1)).now_or_never().unwrap().unwrap();
+    let claim = contracts::planned_claim(&cluster, "it", now);
+    ports.create(&lease, &claim).now_or_never().unwrap().unwrap();
+    ports.release(&lease).now_or_never().unwrap().unwrap();
+    claim.key
+}
+
+/// The functions that the ticks of two minutes rang, beside `refresh`.
+fn rung(simulation: &mut Simulation) -> Vec<Function> {
+    simulation.world().meter = Some(Box::default());
+    seconds(simulation, 120);
+    let meter = simulation.world().meter.take().expect("it was put there");
+    let rung = meter.functions().iter().filter(|(function, invoked)| **function != Function::Refresh && invoked.messages > 0);
+    rung.map(|(function, _)| *function).collect()
+}
+
+#[test]
+fn ticks_ring_for_machines_only_where_there_are_claims() {
+    let all = [Function::Schedule, Function::Register, Function::Consolidate, Function::Sweep];
+    let mut simulation = simulation(1);
+    simulation.world().switch_on();
+    assert_eq!(rung(&mut simulation), [Function::Schedule, Function::Sweep], "a cluster without claims");
+    simulation.world().is_shadow = true;
+    assert_eq!(rung(&mut simulation), [Function::Schedule, Function::Consolidate, Function::Sweep], "in shadow mode");
+    simulation.world().is_shadow = false;
+    let claim = store_claim(&simulation);
+    assert_eq!(rung(&mut simulation), all, "with a claim");
+    simulation.world().store.hide(&claim, Timestamp::MAX);
+    assert_eq!(rung(&mut simulation), all, "with one that cannot be read");
 }
 
 #[test]

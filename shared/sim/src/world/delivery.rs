@@ -50,6 +50,11 @@ impl World {
     /// is not, because it compensates for the others; a queue that refuses it makes the tick fail.
     pub(super) fn send_tick(&mut self, doorbell: Doorbell) {
         self.metered(|meter| meter.ticked(doorbell.function()));
+        self.ring_by_schedule(doorbell);
+    }
+
+    /// Sends a doorbell of an invocation by a schedule.
+    pub(super) fn ring_by_schedule(&mut self, doorbell: Doorbell) {
         if self.fault_occurs(self.faults.throttles) || self.fault_occurs(self.faults.lost_ticks) {
             self.log(LineKind::Fault, format!("a tick of {} could not send its doorbell", doorbell.function()));
         } else {

@@ -35,7 +35,7 @@ use runs::Running;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use store::Store;
-use whittle_claims::Doorbell;
+use whittle_claims::{Doorbell, TickFacts, shard_of};
 use whittle_units::{ClusterName, InstanceId, Price};
 
 /// The interval of scheduled doorbells.
@@ -160,6 +160,8 @@ pub struct World {
     batches: u64,
     ticking: bool,
     tick: SignedDuration,
+    /// Whether the functions are in shadow mode, as ticks know it.
+    pub is_shadow: bool,
     timers: Timers,
     /// The last message about each subject.
     last_messages: BTreeMap<String, String>,
@@ -201,6 +203,7 @@ impl World {
             unique: 0,
             ticking: false,
             tick: TICK,
+            is_shadow: false,
             timers: Timers::default(),
             last_messages: BTreeMap::new(),
             foreign: BTreeMap::new(),
@@ -327,15 +330,23 @@ impl World {
         let cluster = self.name();
         self.plan_tick(self.tick);
         self.inject_periodic_faults();
-        for doorbell in [
-            Doorbell::Sweep { cluster: cluster.clone(), is_tick: true },
-            Doorbell::Register { cluster: cluster.clone() },
-            Doorbell::Schedule { cluster: cluster.clone() },
-            Doorbell::Consolidate { cluster },
-        ] {
-            self.send_tick(doorbell);
+        self.send_tick(Doorbell::Sweep { cluster: cluster.clone(), is_tick: true });
+        let facts = TickFacts { has_claims: self.finds_claims(&cluster), is_shadow: self.is_shadow };
+        for doorbell in facts.doorbells(&cluster) {
+            self.ring_by_schedule(doorbell);
         }
+        self.send_tick(Doorbell::Schedule { cluster });
         Due::Nothing
+    }
+
+    /// Whether a tick of `sweep` finds a claim, as the table is asked: one partition first, and the others if that has none.
+    fn finds_claims(&mut self, cluster: &ClusterName) -> bool {
+        let now = self.now();
+        self.store.pass(now);
+        let found = self.store.claim_names(cluster).next().is_some();
+        let is_found_at_once = self.store.claim_names(cluster).any(|name| shard_of(name.as_str()) == 0);
+        self.metered(|meter| meter.asked_for_claims(Function::Sweep, is_found_at_once));
+        found
     }
 
     fn refresh(&mut self) -> Due {

@@ -10,7 +10,7 @@ use whittle_claims::{
     Stored,
 };
 use whittle_ports::StoreError;
-use whittle_units::{ClusterName, InstanceId};
+use whittle_units::{ClaimName, ClusterName, InstanceId};
 
 /// A stored record: a JSON value with its kind's version.
 #[derive(Clone, Debug)]
@@ -60,6 +60,10 @@ impl Store {
     }
     pub fn claims(&self, cluster: &ClusterName) -> impl Iterator<Item = &Stored<Claim>> {
         self.claims.iter().filter(move |(key, _)| key.cluster == *cluster).map(|(_, claim)| claim)
+    }
+    /// Names of all claims of a cluster, ended and unreadable ones included.
+    pub(crate) fn claim_names<'s>(&'s self, cluster: &'s ClusterName) -> impl Iterator<Item = &'s ClaimName> {
+        self.claims.keys().chain(self.hidden.keys()).filter(move |key| key.cluster == *cluster).map(|key| &key.name)
     }
     /// Names of items that cannot be read.
     pub fn unreadable(&self, cluster: &ClusterName) -> Vec<String> {
