@@ -21,7 +21,7 @@ pub(super) const WATCHED: (f64, f64) = (10.0, 56.0);
 const LOGS_KEPT_MONTHS: f64 = 1.0;
 const GB: f64 = 1e9;
 /// How often spot prices are read, by default. Some differ each time, so that the catalog is written again.
-pub(super) const SPOT_PRICE_MINUTES: f64 = 30.0;
+pub(super) const SPOT_PRICE_MINUTES: u32 = 30;
 /// Units of that: 65 kB are written, and those of before deleted.
 const CATALOG_WRITE_UNITS: f64 = 2.0 * 64.0;
 
@@ -128,7 +128,7 @@ fn used(hourly: &Hourly, size: &Size) -> Use {
         }
     }
     // Prices of the simulated region never change.
-    out.writes += 60.0 / SPOT_PRICE_MINUTES * CATALOG_WRITE_UNITS;
+    out.writes += 60.0 / f64::from(SPOT_PRICE_MINUTES) * CATALOG_WRITE_UNITS;
     out.series = hourly.series * clusters;
     out
 }

@@ -1,5 +1,6 @@
 //! A quiet and a busy stretch of a cluster, simulated with the real functions, and what each hour of them uses.
 
+use super::bill::SPOT_PRICE_MINUTES;
 use super::metered::{Metered, Printed, level};
 use super::{Interrupted, Size};
 use crate::local::session::{Place, Session, SessionError};
@@ -11,8 +12,8 @@ use whittle_sim::{Function, Invoked, Meter, Units};
 
 /// Between the last change and the first quiet minute: passes of consolidation end, and every verdict is written.
 const SETTLING: SignedDuration = SignedDuration::from_mins(12);
-/// How long it is observed.
-const QUIET_MINUTES: u32 = 15;
+/// How long it is observed: spot prices are read once in that time.
+const QUIET_MINUTES: u32 = 30;
 /// Minutes of a wave: its pods come at the beginning and go in the middle.
 const WAVE_MINUTES: u32 = 10;
 /// Waves of the busy stretch.
@@ -61,7 +62,8 @@ pub(super) fn simulate(size: &Size, progress: &mut dyn FnMut(&str)) -> Result<Si
     let kept = Arc::clone(&printed);
     let place = Place { region: size.region.clone(), ..Place::default() };
     let mut session = Session::with_functions(&place, |handlers| Arc::new(Metered::new(handlers, kept)));
-    session.set(Settings { metrics: level(size.all_metrics), ..session.settings() });
+    let spot_price_refresh = SignedDuration::from_mins(i64::from(SPOT_PRICE_MINUTES));
+    session.set(Settings { metrics: level(size.all_metrics), spot_price_refresh, ..session.settings() });
     let mut cluster = Cluster { session: &mut session, printed: &printed, size };
     progress("filling the cluster");
     cluster.fill()?;

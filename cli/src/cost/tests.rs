@@ -36,7 +36,14 @@ fn an_idle_deployment_and_one_with_nodes_have_a_bill() {
     assert_eq!(runs(&idle.simulated.quiet, Function::Launch), 0.0, "nothing is launched for nothing");
     assert_eq!(runs(&few.simulated.quiet, Function::Launch), 0.0);
     assert!(runs(&few.simulated.busy, Function::Launch) > 0.0 && runs(&few.simulated.busy, Function::Terminate) > 0.0);
-    assert!(idle.simulated.quiet.functions[&Function::Sweep].ticks >= 59.0, "{:?}", idle.simulated.quiet);
+    for function in Function::ALL {
+        let ticks = idle.simulated.quiet.functions.get(&function).map_or(0.0, |rates| rates.ticks);
+        assert_eq!(ticks >= 59.0, section(&name(function)).contains("ScheduleExpression: rate(1 minute)"), "{function}: {ticks}");
+    }
+    for function in [Function::Register, Function::Consolidate] {
+        assert_eq!(runs(&idle.simulated.quiet, function), 0.0, "{function} has nothing to do without machines");
+        assert!(runs(&few.simulated.quiet, function) >= 56.0, "{function}: {:?}", few.simulated.quiet);
+    }
     let lines = few.bill(Architecture::Arm);
     assert!(lines.iter().all(|line| line.list >= line.rest && line.rest >= 0.0 && line.quantity > 0.0), "{lines:?}");
     assert!(sum(&few.bill(Architecture::X86), |line| line.list) > total(&few));
@@ -78,29 +85,38 @@ fn what_cannot_be_computed_is_said() {
     assert!(refused(&CostArgs { pods: Some(3), ..args(Some(4)) }).starts_with("error: --pods 3: each of the 4 nodes"));
 }
 
+const TEMPLATE: &str = include_str!("../../../template.yaml");
+
+/// A resource or parameter of the template.
+fn section(name: &str) -> String {
+    let from = TEMPLATE.split_once(&format!("\n  {name}:\n")).unwrap().1;
+    from.lines().take_while(|line| line.starts_with("    ")).collect::<Vec<&str>>().join("\n")
+}
+
+/// A function's name in the template.
+fn name(function: Function) -> String {
+    let mut name = function.name().to_owned();
+    name[..1].make_ascii_uppercase();
+    name
+}
+
 /// The parts of the template that a bill depends on.
 #[test]
 fn queues_memory_and_alarms_are_those_of_the_template() {
-    let template = include_str!("../../../template.yaml");
-    let section = |name: &str| {
-        let from = template.split_once(&format!("\n  {name}:\n")).unwrap().1;
-        from.lines().take_while(|line| line.starts_with("    ")).collect::<Vec<&str>>().join("\n")
-    };
     for function in Function::ALL {
-        let mut name = function.name().to_owned();
-        name[..1].make_ascii_uppercase();
+        let name = name(function);
         assert!(section(&name).contains(&format!("MemorySize: {}", durations::memory(function))), "{name}");
     }
     assert!(section("SpotPriceRefreshMinutes").contains(&format!("Default: {}\n", bill::SPOT_PRICE_MINUTES)));
     let (mut basic, mut all) = (0, 0);
-    for alarm in template.split("\n  ").filter(|part| part.trim_end().ends_with("Alarm:")) {
+    for alarm in TEMPLATE.split("\n  ").filter(|part| part.trim_end().ends_with("Alarm:")) {
         let text = section(alarm.trim_end().trim_end_matches(':'));
         let metrics = u32::try_from(text.matches("MetricStat:").count().max(1)).unwrap();
         all += metrics;
         basic += if text.contains("Condition: WantsAll") { 0 } else { metrics };
     }
     assert_eq!(bill::WATCHED, (f64::from(basic), f64::from(all)));
-    let mapped = template.matches("Queue: !GetAtt").count();
+    let mapped = TEMPLATE.matches("Queue: !GetAtt").count();
     let fifo = ["PlanQueue", "ConsolidateQueue"].iter().filter(|name| section(name).contains("FifoQueue: true")).count();
     assert_eq!(bill::QUEUES, (f64::from(u32::try_from(mapped - fifo).unwrap()), f64::from(u32::try_from(fifo).unwrap())));
 }
