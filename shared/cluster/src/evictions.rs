@@ -4,10 +4,14 @@ use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::path;
 use serde_json::{Value, json};
+use std::time::Duration;
 use whittle_api::k8s::Pod;
 use whittle_claims::PodKey;
 use whittle_ports::{ClusterAccess, ClusterError, Evictions};
 use whittle_units::ClusterName;
+
+/// How long a deletion waits for the eviction that it tries first: its deadline is near, and a webhook may keep the API server waiting.
+const EVICTION_TRIED_FOR: Duration = Duration::from_secs(2);
 
 fn what(pod: &PodKey) -> String {
     format!("Pod {}/{}", pod.namespace, pod.name)
@@ -25,6 +29,19 @@ fn options(pod: &PodKey, grace_seconds: Option<i64>) -> Value {
     options
 }
 
+fn eviction_path(pod: &PodKey) -> String {
+    format!("{}/eviction", path::object::<Pod>(&pod.namespace, &pod.name))
+}
+
+fn eviction(pod: &PodKey, grace_seconds: Option<i64>) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": { "name": pod.name, "namespace": pod.namespace },
+        "deleteOptions": options(pod, grace_seconds),
+    })
+}
+
 /// Succeeds when the pod does not exist, or another one has its name.
 fn ignore_deleted(answer: Result<Value, RequestError>, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
     match answer {
@@ -36,18 +53,35 @@ fn ignore_deleted(answer: Result<Value, RequestError>, cluster: &ClusterName, po
 
 impl<A: ClusterAccess> Evictions for Clusters<A> {
     async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
-        let eviction = json!({
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": { "name": pod.name, "namespace": pod.namespace },
-            "deleteOptions": options(pod, None),
-        });
-        let path = format!("{}/eviction", path::object::<Pod>(&pod.namespace, &pod.name));
-        ignore_deleted(self.send(cluster, &ApiRequest::post(path, &eviction)).await, cluster, pod)
+        let eviction = eviction(pod, None);
+        ignore_deleted(self.send(cluster, &ApiRequest::post(eviction_path(pod), &eviction)).await, cluster, pod)
     }
 
     async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
+        // Only an eviction sets the pod's condition DisruptionTarget, by which a Job's podFailurePolicy tells disruptions from failures.
+        let eviction = eviction(pod, Some(grace_seconds));
+        let attempt = ApiRequest::post(eviction_path(pod), &eviction).with_timeout(EVICTION_TRIED_FOR);
+        if self.send::<Value>(cluster, &attempt).await.is_ok() {
+            return Ok(());
+        }
         let path = path::object::<Pod>(&pod.namespace, &pod.name);
         ignore_deleted(self.send(cluster, &ApiRequest::delete(path, &options(pod, Some(grace_seconds)))).await, cluster, pod)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eviction_is_of_one_pod_and_shortens_its_grace_period_only_if_asked_to() {
+        let pod = PodKey { namespace: "a".to_owned(), name: "p".to_owned(), uid: "u".to_owned() };
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": "u" } });
+        assert_eq!(eviction(&pod, None)["deleteOptions"], options);
+        let mut shortened = options;
+        shortened["gracePeriodSeconds"] = json!(7);
+        assert_eq!(eviction(&pod, Some(7))["deleteOptions"], shortened);
+        assert_eq!(eviction(&pod, None)["metadata"], json!({ "name": "p", "namespace": "a" }));
+        assert_eq!(eviction_path(&pod), "/api/v1/namespaces/a/pods/p/eviction");
     }
 }

@@ -12,9 +12,11 @@ use std::sync::{Arc, Mutex};
 use whittle_api::ObjectMeta;
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{ConvertOptions, Purpose};
+use whittle_claims::PodKey;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterReader, Deadline, Disposition, HandleError, Scope, StatusWriter,
+    Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterReader, Deadline, Disposition, Evictions, HandleError, Scope,
+    StatusWriter,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -478,4 +480,34 @@ async fn an_item_that_is_null_hides_no_other() {
     let server = list("null");
     let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect("a list");
     assert!(objects.pods.is_empty() && objects.unreadable.is_empty());
+}
+
+fn pod_key() -> PodKey {
+    PodKey { namespace: "a".to_owned(), name: "p".to_owned(), uid: "u".to_owned() }
+}
+
+/// A deletion regardless of budgets, by an API server that answers evictions and deletions with these codes, and its requests.
+async fn deletion(of_eviction: u16, of_deletion: u16) -> (Result<(), ClusterError>, Vec<String>) {
+    let server = Server::answering(move |_, head| Status(if head.contains("/eviction") { of_eviction } else { of_deletion }, 0));
+    let answer = clusters(&access_to(&[&server.url])).delete_pod(&"demo".into(), &pod_key(), 5).await;
+    let heads = server.heads.lock().expect("the lock is not poisoned");
+    let requests = heads.iter().map(|head| head.split(['?', ' ']).take(2).collect::<Vec<_>>().join(" ")).collect();
+    (answer, requests)
+}
+
+#[tokio::test]
+async fn a_pod_is_deleted_by_an_eviction_if_nothing_forbids_it_and_in_any_case() {
+    const EVICTION: &str = "POST /api/v1/namespaces/a/pods/p/eviction";
+    const DELETION: &str = "DELETE /api/v1/namespaces/a/pods/p";
+    let (answer, requests) = deletion(201, 500).await;
+    assert!(answer.is_ok() && requests == [EVICTION], "{answer:?} {requests:?}");
+    // A budget, a webhook, a namespace that is being deleted, another pod of this name, an API server in trouble.
+    for code in [403, 404, 409, 422, 429, 500, 503] {
+        let (answer, requests) = deletion(code, 200).await;
+        assert!(answer.is_ok() && requests == [EVICTION, DELETION], "{code}: {answer:?} {requests:?}");
+    }
+    for gone in [404, 409] {
+        assert!(deletion(gone, gone).await.0.is_ok(), "{gone}");
+    }
+    assert!(matches!(deletion(429, 403).await.0, Err(ClusterError::Invalid { .. })));
 }

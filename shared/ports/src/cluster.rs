@@ -208,7 +208,7 @@ pub trait Evictions: Sync {
     /// Evicts through the eviction API, which respects disruption budgets. Success if the pod (by uid) is gone.
     fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> impl Answer<(), ClusterError>;
     /// Deletes regardless of budgets, with this grace period in seconds: only past a deadline that the user set, or when the
-    /// machine is lost anyway.
+    /// machine is lost anyway. The API server is told that it is a disruption, if it lets itself be told.
     fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> impl Answer<(), ClusterError>;
 }
 
