@@ -59,6 +59,8 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
         403 | 429 if causes.contains(&DISRUPTION_BUDGET) => Class::Forbidden,
         // The eviction API does not support pods with more than one budget.
         500 if message.contains("more than one PodDisruptionBudget") => Class::Forbidden,
+        // It has tried for ten seconds to count the eviction, while others of the same budget were faster.
+        504 if message.contains("couldn't update PodDisruptionBudget") => Class::Forbidden,
         // Timeouts: 504 of the server, 408 of a proxy.
         408 | 500 | 502 | 504 => Class::Unknown,
         429 | 503 => Class::Throttled,
@@ -214,6 +216,7 @@ mod tests {
         check(502, "", &[], "", Class::Unknown);
         check(503, "ServiceUnavailable", &[], "", Class::Throttled);
         check(504, "Timeout", &[], "", Class::Unknown);
+        check(504, "Timeout", &[], r#"Timeout: couldn't update PodDisruptionBudget "web" due to conflicts"#, Class::Forbidden);
         check(0, "", &[], "", Class::Unknown);
     }
 
