@@ -12,6 +12,8 @@ use whittle_units::ClusterName;
 
 /// How long a deletion waits for the eviction that it tries first: its deadline is near, and a webhook may keep the API server waiting.
 const EVICTION_TRIED_FOR: Duration = Duration::from_secs(2);
+/// How the API server reports an admission webhook that does not answer, or not in its words.
+const WEBHOOK_FAILED: &str = "failed calling webhook";
 
 fn what(pod: &PodKey) -> String {
     format!("Pod {}/{}", pod.namespace, pod.name)
@@ -42,11 +44,15 @@ fn eviction(pod: &PodKey, grace_seconds: Option<i64>) -> Value {
     })
 }
 
-/// Succeeds when the pod does not exist, or another one has its name.
+/// Succeeds when the pod does not exist, or another one has its name. A webhook that fails is asked about some pods only, and says nothing
+/// about the API server: the others need not wait.
 fn ignore_deleted(answer: Result<Value, RequestError>, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
     match answer {
         Ok(_) => Ok(()),
         Err(failed) if matches!(failed.class(), Some(Class::NotFound | Class::Conflict)) => Ok(()),
+        Err(RequestError::Server(failure)) if failure.message.contains(WEBHOOK_FAILED) => {
+            Err(ClusterError::Invalid { what: what(pod), message: failure.message })
+        }
         Err(failed) => Err(failed.into_error(cluster, &what(pod))),
     }
 }

@@ -29,10 +29,12 @@ enum Answer {
     Status(u16, u32),
     /// Headers, each with its line end, and a body.
     Body(&'static str, Vec<u8>),
+    /// A status with this body.
+    Failed(u16, Vec<u8>),
     /// The connection is closed without a response.
     Reset,
 }
-use Answer::{Body, Reset, Status};
+use Answer::{Body, Failed, Reset, Status};
 
 const DONE: Answer = Status(200, 0);
 
@@ -69,6 +71,7 @@ impl Server {
                         (code, "content-type: application/json\r\n", body.into_bytes())
                     }
                     Body(headers, body) => (200, headers, body),
+                    Failed(code, body) => (code, "content-type: application/json\r\n", body),
                     Reset => continue,
                 };
                 let length = if headers.contains("content-length") { String::new() } else { format!("content-length: {}\r\n", body.len()) };
@@ -510,4 +513,17 @@ async fn a_pod_is_deleted_by_an_eviction_if_nothing_forbids_it_and_in_any_case()
         assert!(deletion(gone, gone).await.0.is_ok(), "{gone}");
     }
     assert!(matches!(deletion(429, 403).await.0, Err(ClusterError::Invalid { .. })));
+}
+
+#[tokio::test]
+async fn a_webhook_that_fails_keeps_its_pod_and_no_other() {
+    let refused = async |message: &'static str| {
+        let server = Server::answering(move |_, _| Failed(500, message.as_bytes().to_vec()));
+        clusters(&access_to(&[&server.url])).evict(&"demo".into(), &pod_key()).await
+    };
+    let silent = refused(r#"Internal error occurred: failed calling webhook "w": no endpoints available for service "w""#).await;
+    let Err(ClusterError::Invalid { message, .. }) = &silent else { panic!("{silent:?}") };
+    assert!(message.contains("no endpoints available"), "{message}");
+    let other = refused("Internal error occurred: etcdserver: leader changed").await;
+    assert!(matches!(other, Err(ClusterError::Unavailable { .. })), "{other:?}");
 }
