@@ -41,6 +41,8 @@ pub(crate) struct Drain {
     pub(crate) force: Vec<(PodKey, i64)>,
     /// When the next pod will have to be deleted.
     pub(crate) next_force_at: Option<Timestamp>,
+    /// Not evicted because of this annotation of theirs.
+    pub(crate) protected: Vec<(PodKey, &'static str)>,
 }
 
 /// The taint of a node that is being disrupted.
@@ -84,9 +86,12 @@ fn needs_force(pod: &Pod, deadline: Option<Deadline>, now: Timestamp) -> bool {
     }
 }
 
-/// Whether the owner protects the pod, with the current annotation or an older one.
-fn is_protected(pod: &Pod, now: Timestamp) -> bool {
-    do_not_disrupt(pod, now) == Protection::Active || pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true")
+/// The annotation with which the owner protects the pod, the current one or an older one.
+fn protection(pod: &Pod, now: Timestamp) -> Option<&'static str> {
+    if pod.metadata.annotation(labels::DO_NOT_EVICT) == Some("true") {
+        return Some(labels::DO_NOT_EVICT);
+    }
+    (do_not_disrupt(pod, now) == Protection::Active).then_some(labels::DO_NOT_DISRUPT)
 }
 
 fn key(pod: &Pod) -> PodKey {
@@ -100,17 +105,37 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Ti
     waiting.sort_by_key(|pod| (group(pod), pod.metadata.namespace.clone(), pod.metadata.name.clone()));
     let (force, rest): (Vec<&Pod>, Vec<&Pod>) = waiting.iter().partition(|pod| needs_force(pod, deadline, now));
     let first = rest.first().map(|pod| group(pod));
-    let is_next =
-        |pod: &&&Pod| Safeguard::GroupsInOrder.permits(Some(group(pod)) == first) && !Safeguard::OwnersAsked.stops(is_protected(pod, now));
+    let is_protected = |pod: &Pod| Safeguard::OwnersAsked.stops(protection(pod, now).is_some());
+    let is_next = |pod: &&&Pod| Safeguard::GroupsInOrder.permits(Some(group(pod)) == first) && !is_protected(pod);
     let evict = rest.iter().filter(|pod| !pod.metadata.is_deleting()).filter(is_next);
     let left = deadline.map_or(0, |deadline| deadline.at.duration_since(now).as_secs());
-    let not_yet = rest.iter().filter(|pod| !pod.metadata.is_deleting());
+    let not_yet = || rest.iter().filter(|pod| !pod.metadata.is_deleting());
+    let protected = not_yet().filter_map(|pod| Some((key(pod), protection(pod, now)?)));
     Drain {
         waiting: waiting.len(),
         evict: evict.map(|pod| key(pod)).collect(),
         // Never zero: that would delete the object while its containers may still run.
         force: force.iter().map(|pod| (key(pod), left.max(1))).collect(),
-        next_force_at: deadline.and_then(|deadline| not_yet.filter_map(|pod| force_at(pod, deadline)).min()),
+        next_force_at: deadline.and_then(|deadline| not_yet().filter_map(|pod| force_at(pod, deadline)).min()),
+        protected: protected.collect(),
+    }
+}
+
+/// Which pods stay because their owners want it so, and what would let them go; `None` if there are none.
+pub(crate) fn kept_by_owners(protected: &[(PodKey, &'static str)]) -> Option<String> {
+    let (_, annotation) = protected.first()?;
+    let same = protected.iter().filter(|(_, key)| key == annotation);
+    let names: Vec<String> = same.map(|(pod, _)| format!("{}/{}", pod.namespace, pod.name)).collect();
+    Some(format!("pods with the annotation {annotation} are not evicted until it is removed: {}", listed(&names)))
+}
+
+/// Five names, and how many others there are.
+pub(crate) fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        Some(more) => format!("{shown} and {more} other(s)"),
+        None => shown,
     }
 }
 

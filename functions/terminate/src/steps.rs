@@ -256,6 +256,12 @@ impl<P: Rights> Run<P> {
                 Err(error) => failed.push(error),
             }
         }
+        self.report_kept(node, plan, held, &failed).await;
+        Ok(moved)
+    }
+
+    /// Says what keeps pods on the node: budgets and failed calls come before annotations, which are mostly known to their owners.
+    async fn report_kept(&mut self, node: &Node, plan: &Drain, mut held: Vec<String>, failed: &[ClusterError]) {
         // The same pod in each run's Event, whichever is tried first.
         held.sort();
         if let Some(error) = failed.first() {
@@ -263,10 +269,10 @@ impl<P: Rights> Run<P> {
             held.extend(failed.iter().map(ToString::to_string));
             self.report.count("evictions_failed");
         }
-        let cause = held.first().cloned().unwrap_or_else(|| format!("{} pods are waiting to be evicted", plan.waiting));
+        held.extend(drain::kept_by_owners(&plan.protected));
+        let cause = held.into_iter().next().unwrap_or_else(|| format!("{} pods are waiting to be evicted", plan.waiting));
         let failed = ClusterEvent::warning(Involved::object(node), "FailedDraining", format!("Failed to drain node, {cause}"));
         self.publish(failed).await;
-        Ok(moved)
     }
 
     /// How many pods this run may evict: all, or a share if other nodes of the cluster are drained too.
@@ -344,10 +350,5 @@ fn next_delay(plan: &Drain, moved: bool, now: Timestamp) -> SignedDuration {
 }
 
 pub(crate) fn awaiting(attached: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let shown = attached.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    match attached.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        Some(more) => format!("Awaiting deletion of VolumeAttachments {shown} and {more} other(s)"),
-        None => format!("Awaiting deletion of VolumeAttachments {shown}"),
-    }
+    format!("Awaiting deletion of VolumeAttachments {}", drain::listed(attached))
 }

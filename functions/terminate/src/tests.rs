@@ -5,7 +5,7 @@ mod shifted;
 
 pub(crate) use over_sim::planned;
 
-use crate::drain::{Deadline, Drain, attached, in_turn, plan};
+use crate::drain::{Deadline, Drain, attached, in_turn, kept_by_owners, plan};
 use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
 };
@@ -114,6 +114,23 @@ fn a_protected_pod_is_waited_for_and_never_evicted() {
     check(&[protected(pod("a"), labels::DO_NOT_DISRUPT, "200s")], 1, &[]);
     check(&[protected(pod("a"), labels::DO_NOT_DISRUPT, "60s")], 1, &["a"]);
     check(&[protected(pod("a"), labels::DO_NOT_DISRUPT, "true"), pod("b")], 2, &["b"]);
+}
+
+#[test]
+fn pods_that_their_owners_keep_are_named_and_no_others() {
+    let kept = |pods: &[Pod]| kept_by_owners(&plan(pods, NODE, None, at(100)).protected);
+    let quiet = |name: &str| protected(pod(name), labels::DO_NOT_DISRUPT, "true");
+    assert_eq!(kept(&[pod("a"), terminating(quiet("b"), 120), protected(pod("c"), labels::DO_NOT_DISRUPT, "60s")]), None);
+    let until_removed = "pods with the annotation karpenter.sh/do-not-disrupt are not evicted until it is removed: ";
+    let both = [critical(quiet("c")), pod("a"), quiet("b"), protected(pod("d"), labels::DO_NOT_EVICT, "true")];
+    assert_eq!(kept(&both), Some(format!("{until_removed}default/b, default/c")));
+    let text = kept(&[protected(pod("d"), labels::DO_NOT_EVICT, "true")]).unwrap();
+    assert!(text.contains("karpenter.sh/do-not-evict") && text.ends_with(": default/d"), "{text}");
+    let many: Vec<Pod> = (0..7).map(|number| quiet(&format!("p-{number}"))).collect();
+    assert!(kept(&many).unwrap().ends_with("default/p-4 and 2 other(s)"));
+    // A pod that is deleted for the deadline leaves.
+    let forced = plan(&[quiet("a")], NODE, Some(Deadline { at: at(110), is_notice: false }), at(100));
+    assert_eq!((forced.force.len(), forced.protected.len()), (1, 0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The whole handler over the memory adapters: what a draining claim does, and what it never does.
 
-use super::{NODE, attachment, critical, grace, pod, with};
+use super::{NODE, attachment, critical, grace, pod, protected, with};
 use futures::executor::block_on;
 use std::ops::Deref;
 use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUMES_DETACHED};
@@ -237,6 +237,19 @@ fn a_blocking_budget_keeps_pod_and_node_and_is_reported() {
     }
     assert_eq!(scene.state(), InstanceState::Running);
     assert!(scene.events("FailedDraining").iter().any(|text| text.contains("default/web-0")), "{:?}", scene.events("FailedDraining"));
+}
+
+#[test]
+fn a_pod_that_its_owner_keeps_is_named_unless_a_budget_holds_another() {
+    let scene = Scene::of(&ending(None));
+    scene.create(protected(pod("job-0"), labels::DO_NOT_DISRUPT, "true"));
+    assert_eq!(scene.run().counted("evicted"), 0);
+    let events = scene.events("FailedDraining");
+    assert!(events.len() == 1 && events[0].contains(labels::DO_NOT_DISRUPT) && events[0].ends_with(": default/job-0"), "{events:?}");
+    scene.create(budget());
+    scene.create(running("web-0"));
+    scene.run();
+    assert!(scene.events("FailedDraining")[1].contains("default/web-0"), "a budget may change any time, and is told first");
 }
 
 #[test]
