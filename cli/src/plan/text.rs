@@ -122,19 +122,38 @@ pub(crate) fn not_placed(out: &mut String, left: &LeftOut) {
     let _ = write!(out, "\nnot placed: {}\n{}", left.pod.key(), why_not(left));
 }
 
-/// The lines with the reason why a pod is not placed.
+/// The lines with the reason why a pod is not placed: one for each NodePool, however many there are, and below it what rules out its types.
+/// An Event has no room for that, and joins them.
 pub(super) fn why_not(left: &LeftOut) -> String {
-    let mut out = format!("  {}\n", words::printable(&left.reason.to_string()));
+    let mut out = String::new();
     match &left.reason {
-        Reason::Pools(rejections) | Reason::NoTemplates(rejections) => {
-            rejections.iter().for_each(|rejection| ruled_out(&mut out, rejection))
+        Reason::Pools(rejections) if !rejections.is_empty() => {
+            rejections.iter().for_each(|rejection| refusal(&mut out, rejection, &rejection.to_string()));
+        }
+        Reason::NoTemplates(rejections) => {
+            line(&mut out, &Reason::NoTemplates(Vec::new()).to_string());
+            rejections.iter().for_each(|rejection| refusal(&mut out, rejection, &rejection.cause.to_string()));
         }
         Reason::NoNodePools => {
-            out.push_str("  there is no NodePool, or only such with replicas, which launch nothing for pods, or that are being deleted or were refused: add one to the manifests, or correct it\n")
+            line(&mut out, &left.reason.to_string());
+            out.push_str(
+                "  there is no NodePool, or only such with replicas, which launch nothing for pods, or that are being deleted or were \
+                 refused: add one to the manifests, or correct it\n",
+            );
         }
-        _ => {}
+        other => line(&mut out, &other.to_string()),
     }
     out
+}
+
+/// Why a NodePool does not take a pod.
+fn refusal(out: &mut String, rejection: &PoolRejection, why: &str) {
+    line(out, &format!("nodepool {}: {why}", rejection.node_pool));
+    ruled_out(out, rejection);
+}
+
+fn line(out: &mut String, text: &str) {
+    let _ = writeln!(out, "  {}", words::printable(text));
 }
 
 /// The constraints that rule out a pool's types, with their numbers.
@@ -198,6 +217,37 @@ pub(super) fn names<'p>(pods: impl ExactSizeIterator<Item = &'p PodRef>) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whittle_model::scheduling::{Cause, RuledOut};
+
+    fn refused(node_pool: &str) -> PoolRejection {
+        PoolRejection::of_name(node_pool, Cause::NodeLimit { node_pool: node_pool.to_owned() })
+    }
+
+    #[track_caller]
+    fn check_lines(reason: Reason, wanted: &str) {
+        assert_eq!(why_not(&LeftOut { pod: PodRef::default(), reason }), wanted);
+    }
+
+    /// Ten and more stood in one line, and what ruled out their types far below.
+    #[test]
+    fn each_nodepool_has_a_line_of_its_own_and_below_it_what_rules_out_its_types() {
+        let ruled_out = vec![RuledOut { constraint: "cpu".to_owned(), types: 3, of: 4, of_volume: false }];
+        let pools = |more: &[&str]| {
+            let first = PoolRejection { ruled_out: ruled_out.clone(), ..refused("a") };
+            std::iter::once(first).chain(more.iter().map(|name| refused(name))).collect::<Vec<_>>()
+        };
+        let limit = |name: &str| format!("  nodepool {name}: node limits have been exhausted for nodepool (NodePool={name})\n");
+        let of_a = limit("a") + "  nodepool a: cpu rules out 3 of 4 instance types\n";
+        check_lines(Reason::Pools(pools(&["b"])), &format!("{of_a}{}", limit("b")));
+        check_lines(
+            Reason::NoTemplates(pools(&["b"])),
+            &format!("  nodepool requirements filtered out all available instance types\n{of_a}{}", limit("b")),
+        );
+        let names: Vec<String> = (0..40).map(|number| format!("p{number}")).collect();
+        let many: String = names.iter().map(|name| limit(name)).collect();
+        check_lines(Reason::Pools(pools(&names.iter().map(String::as_str).collect::<Vec<_>>())), &format!("{of_a}{many}"));
+        check_lines(Reason::ResourceClaims, &format!("  {}\n", Reason::ResourceClaims));
+    }
 
     #[track_caller]
     fn check(price: f64, bound: f64, besides: Option<(f64, f64)>, wanted: &str) {
