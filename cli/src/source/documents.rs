@@ -150,8 +150,8 @@ impl ParsedDocuments {
         let (path, number) = (&document.path, document.number);
         if document.version().is_empty() || document.kind().is_empty() {
             let needed = "an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`";
-            let is_values = manifest::is_like_helm_values(|key| document.value.get(key).is_some());
-            let said = if is_values { manifest::HELM_VALUES } else { needed };
+            let beside = manifest::no_manifest(path, |key| document.value.get(key).is_some());
+            let said = beside.unwrap_or(if document.value.is_array() { manifest::LIST } else { needed });
             return self.refused.push(format!("{path}, document {number}: {said}"));
         }
         let metadata = |field: &str| document.value["metadata"][field].as_str().unwrap_or_default();

@@ -36,6 +36,12 @@ pub(crate) enum Fault {
     Utf16,
     #[error("this is text in UTF-32: write it as UTF-8")]
     Utf32,
+    #[error("nothing is fetched here: give what `curl -sSfL URL` prints, on standard input with -f -")]
+    Url,
+    #[error("there is no file of this name: each file needs a -f of its own, where kubectl takes several between commas")]
+    Commas,
+    #[error("this is compressed by gzip: give what `gunzip -c` prints, on standard input with -f -")]
+    Gzip,
     #[error("this is no text in UTF-8: name a file of text")]
     NoText,
     #[error("it is named more than once with -, and can be read only once: leave the others out")]
@@ -55,10 +61,16 @@ impl Fault {
 
     /// The error of a file.
     fn of(self, path: &Path) -> FileError {
-        let is_pattern = || path.to_string_lossy().contains('*');
-        let fault = match self {
-            Self::Unreadable(error) if error.kind() == io::ErrorKind::NotFound && is_pattern() => Self::Pattern,
-            fault => fault,
+        let is_missing = matches!(&self, Self::Unreadable(error) if error.kind() == io::ErrorKind::NotFound);
+        let name = path.to_string_lossy();
+        let fault = if is_missing && (name.starts_with("https://") || name.starts_with("http://")) {
+            Self::Url
+        } else if is_missing && name.contains('*') {
+            Self::Pattern
+        } else if is_missing && name.contains(',') {
+            Self::Commas
+        } else {
+            self
         };
         FileError { path: shown(path), fault }
     }
@@ -156,6 +168,9 @@ fn bounded(input: impl Read, largest: u64) -> Result<String, Fault> {
     let read = input.take(largest.saturating_add(1)).read_to_end(&mut bytes)?;
     if u64::try_from(read).is_ok_and(|read| read > largest) {
         return Err(Fault::TooLarge);
+    }
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        return Err(Fault::Gzip);
     }
     // The byte order marks of UTF-32, or three of four bytes of its first letter.
     if matches!(bytes.as_slice(), [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] | [1..=255, 0, 0, 0, ..] | [0, 0, 0, 1..=255, ..]) {
@@ -356,6 +371,19 @@ mod tests {
         }
         assert!(said(&[b'a', 0, b'p', 0]).contains("UTF-16") && said(&[0, b'a', 0, b'p']).contains("UTF-16"), "without a byte order mark");
         assert!(said(&[b'a', 0xff]).contains("no text in UTF-8"));
+        assert!(said(&[0x1f, 0x8b, 8, 0]).ends_with("give what `gunzip -c` prints, on standard input with -f -"));
+    }
+
+    #[test]
+    fn a_name_that_kubectl_would_take_is_told_what_to_write_here() {
+        let said = |name: &str| text(Path::new(name)).unwrap_err().to_string();
+        assert_eq!(
+            said("https://example.com/a,b.yaml"),
+            "https://example.com/a,b.yaml: nothing is fetched here: give what `curl -sSfL URL` prints, on standard input with -f -"
+        );
+        assert!(said("/no/such/a.yaml,/no/such/b.yaml").contains("each file needs a -f of its own"));
+        assert!(said("/no/such/*.yaml").contains("* is not expanded here"));
+        assert!(said("/no/such/a.yaml").starts_with("/no/such/a.yaml: cannot be read: "));
     }
 
     #[test]

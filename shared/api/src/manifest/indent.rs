@@ -12,17 +12,23 @@ const UNKNOWN: &str = ": correct this line or the one above; brackets and quotes
 /// The remedy for what a program is to make manifests of.
 const TEMPLATE: &str = ": the line looks like a template: render it first, as with `helm template`";
 
+/// The remedy for JSON of several values, as jq prints what it selects.
+const STREAM: &str = ": one value follows another: put them into a list, as with `jq -s '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
+
 /// The error for a text that cannot be parsed, with its likely cause.
 pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestError {
     let lines: Vec<&str> = text.lines().collect();
     let (mark, cause) = if error.of_syntax { cause(&lines, error.mark) } else { (error.mark, String::new()) };
     // A map of YAML in braces has no quotes.
     let is_json = text.trim_start().strip_prefix('{').is_some_and(|inside| inside.trim_start().starts_with('"'));
-    let is_template = mark.line.checked_sub(1).and_then(|index| lines.get(index)).is_some_and(|line| line.contains("{{"));
+    let at = mark.line.checked_sub(1).and_then(|index| lines.get(index));
+    let is_template = at.is_some_and(|line| line.contains("{{"));
+    let is_stream = is_json && error.message.contains("document start") && at.is_some_and(|line| line.trim_start().starts_with('{'));
     // What is too deep or too large has no line to correct.
     let is_told = !error.of_syntax || error.message.contains("limit");
     let cause = match cause.as_str() {
         "" if is_template => TEMPLATE,
+        "" if is_stream => STREAM,
         "" if is_told || is_json => "",
         "" => UNKNOWN,
         cause => cause,

@@ -204,13 +204,26 @@ pub fn failure<'a>(api_version: &str, kind: &str, field: impl Fn(&str) -> Option
     Some(FieldError::new(FieldPath::of("message"), message))
 }
 
-/// Whether a document without version and kind has what the values of Karpenter's Helm chart have.
-pub fn is_like_helm_values(has: impl Fn(&str) -> bool) -> bool {
-    !has("apiVersion") && !has("kind") && ["settings", "serviceAccount"].into_iter().any(has)
+/// What helps where a map without version or kind is given as a manifest, if its file is one of those that lie beside manifests.
+pub fn no_manifest(file: &str, has: impl Fn(&str) -> bool) -> Option<&'static str> {
+    let is_like_helm_values = !has("apiVersion") && !has("kind") && ["settings", "serviceAccount"].into_iter().any(has);
+    match file.rsplit('/').next().unwrap_or_default() {
+        _ if is_like_helm_values => Some(HELM_VALUES),
+        "kustomization.yaml" | "kustomization.yml" => Some(KUSTOMIZATION),
+        "Chart.yaml" | "values.yaml" => Some(HELM_CHART),
+        _ => None,
+    }
 }
 
-/// What helps where Helm values are given as a manifest.
-pub const HELM_VALUES: &str = "these look like Helm values, and are no manifest: `whittle check --values FILE` shows their settings";
+/// Of what Karpenter's chart reads.
+const HELM_VALUES: &str = "these look like Helm values, and are no manifest: `whittle check --values FILE` shows their settings";
+
+const KUSTOMIZATION: &str = "Kustomize makes manifests of this, and it is none: give what `kubectl kustomize DIRECTORY` prints";
+
+const HELM_CHART: &str = "it is part of a Helm chart, and no manifest: give what `helm template` prints";
+
+/// What helps where objects stand in a list alone, as `jq '.items'` prints them.
+pub const LIST: &str = "these objects need a list with a kind around them, as with `jq '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
 
 fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec<FieldError>> {
     if let Some(failure) = failure(api_version, kind, |field| node.get(field).and_then(Node::text)) {
@@ -389,12 +402,14 @@ impl Source<'_> {
     fn no_object(&self, node: &Node, item: Option<Item<'_>>) -> ManifestError {
         let is_map = matches!(node.content, Content::Map(_));
         let path = item.map_or_else(FieldPath::root, |item| FieldPath::of("items").index(item.index));
+        let beside = no_manifest(self.file, |key| node.get(key).is_some()).filter(|_| item.is_none() && is_map);
         let message = match item {
-            None if is_map && is_like_helm_values(|key| node.get(key).is_some()) => HELM_VALUES.to_owned(),
+            _ if let Some(beside) = beside => beside.to_owned(),
             _ if is_map => {
                 let both = "`apiVersion: karpenter.sh/v1` and `kind: NodePool`";
                 format!("apiVersion and kind are needed: every document starts with both, such as {both}")
             }
+            None if matches!(node.content, Content::List(_)) => LIST.to_owned(),
             None => "this is no object: every document is a map with apiVersion, kind, metadata and spec".to_owned(),
             Some(_) => no_item(&node.to_json().to_string()),
         };

@@ -52,6 +52,28 @@ fn a_document_that_is_no_object_is_an_error_with_a_remedy() {
     assert!(refused("apiVersion: karpenter.sh/v1\nkind: Nodepool")[0].contains("no kind Nodepool"));
 }
 
+/// `jq '.items'` and `jq '.items[]'` of a dump, and what lies beside manifests in a directory.
+#[test]
+fn what_people_give_for_a_manifest_is_an_error_that_says_how_to_make_one_of_it() {
+    let pod = "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"}}";
+    let list = "{apiVersion: \"v1\", kind: \"List\", items: .}";
+    for stream in [format!("{pod}\n{pod}\n"), format!("{{\n  \"kind\": \"Pod\"\n}}\n{pod}\n")] {
+        let errors = refused(&stream);
+        assert!(errors.len() == 1 && errors[0].contains("this is no JSON") && errors[0].ends_with(&format!("jq -s '{list}'`")), "{errors:?}");
+    }
+    assert!(!refused(&format!("{{\"a\": [{pod}")).join("").contains("jq"), "a dump that ends early has one value");
+    let alone = refused(&format!("[{pod}]"));
+    assert!(alone[0].ends_with(&format!("jq '{list}'`")), "{alone:?}");
+
+    let told = |file: &str, text: &str| read(file, text).unwrap_err()[0].to_string();
+    assert!(told("base/kustomization.yaml", "resources: [a.yaml]\n").ends_with("give what `kubectl kustomize DIRECTORY` prints"));
+    assert!(told("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n").ends_with("give what `helm template` prints"));
+    assert!(told("chart/values.yaml", "replicas: 2\n").ends_with("give what `helm template` prints"));
+    assert!(told("values.yaml", "settings: {}\n").contains("whittle check --values"), "those of Karpenter's chart");
+    assert!(told("my-values.yaml", "replicas: 2\n").contains("apiVersion and kind are needed"));
+    assert!(read("kustomization.yaml", pod).is_ok(), "a manifest is one, whatever its file is called");
+}
+
 #[test]
 fn an_item_that_is_no_object_is_an_error_that_names_its_list_and_place() {
     let list = |items: &str| refused(&format!("apiVersion: v1\nkind: PodList\nitems: [{items}]\n"));
