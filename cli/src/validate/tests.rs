@@ -151,6 +151,21 @@ fn kinds_of_others_are_named_and_never_judged() {
     assert_eq!((alone.code, alone.objects().len()), (ExitCode::SUCCESS, 0));
 }
 
+/// A dump of a cluster has fifty thousand pods, whose lines hid what was refused.
+#[test]
+fn many_objects_of_a_kind_of_others_are_told_in_one_line() {
+    let node = |number: usize| format!("---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{number}}}\n");
+    let nodes = |count: usize| (0..count).map(node).collect::<String>();
+    let input = format!("{}{DEPLOYMENT}{}{}", nodes(3), pool("a", ""), node(3));
+    let note = "note: 4 objects are not judged: Node of v1 is no kind of Karpenter's\n";
+    let deployment = "note: Deployment \"web\" is not judged: Deployment of apps/v1 is no kind of Karpenter's\n";
+    let ran = run_on(&text(), &input);
+    assert_eq!((ran.code, ran.out), (ExitCode::SUCCESS, format!("{note}{deployment}NodePool \"a\": accepted\n")));
+    let in_json = run_on(&json(), &input);
+    assert_eq!((in_json.objects().len(), in_json.err), (1, format!("{note}{deployment}")));
+    assert_eq!(run_on(&text(), &nodes(3)).out.lines().count(), 3, "a few are named");
+}
+
 #[test]
 fn a_disk_that_ec2_refuses_at_each_launch_is_warned_of() {
     let class = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: a}\nspec:\n  role: r\n  \
