@@ -298,6 +298,20 @@ fn a_buffer_that_asks_for_too_many_pods_is_warned_of() {
     assert!(matches!(told.as_slice(), [only] if only.starts_with(expected)), "{told:?}");
 }
 
+/// Real pods of the same template ask for the accelerator: an API server takes their limits for requests.
+#[test]
+fn a_buffer_whose_template_has_limits_alone_is_warned_of() {
+    let told = |resources: &str| {
+        let shape = SHAPE.replace("resources: {requests: {cpu: '1'}}", &format!("resources: {resources}"));
+        let read = source::read_text("in.yaml", &joined(&[POOL, BUFFER, &shape])).unwrap();
+        read.workloads.resolved(read.settings.now).1
+    };
+    let wanted = "CapacityBuffer default/spare: no room is kept for memory, nvidia.com/gpu, which the template of its pods has in \
+                  resources.limits alone: write it into resources.requests as well";
+    assert_eq!(told("{requests: {cpu: '1'}, limits: {cpu: '2', nvidia.com/gpu: 1, memory: 1Gi}}"), [wanted]);
+    assert!(told("{requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 1}}").is_empty());
+}
+
 #[test]
 fn a_claim_lists_the_six_hundred_cheapest_types_which_must_satisfy_min_values() {
     // The hundred most expensive types are the only ones of family x.
