@@ -68,6 +68,7 @@ impl Reasons {
         let mut read = source::read_over(Some(cluster), &[], When::Default(Timestamp::now()), Expansion::Missing(&[]))?;
         read.leave_others_aside();
         let market = self.offers.read_of(&read, || self.live.region())?;
+        read.unlisted.clone_from(&market.unlisted);
         Ok(Kept { read_at: Instant::now(), read, market, texts: BTreeMap::new() })
     }
 

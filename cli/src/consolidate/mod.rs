@@ -16,7 +16,7 @@ use crate::source::{
     self, Answer, InstanceTypesByPool, Manifests, Market, PackingArg, Paid, PriceList, ReadError, Remark, ReportFormat, Source,
 };
 use clap::Args;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Instant;
 use whittle_api::labels;
@@ -200,17 +200,22 @@ pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingA
         virtual_pods: &virtual_pods,
         workloads: &read.workloads.selectors,
     };
-    let (facts, memory) = (facts(&cluster, &settings.solve, &buffers), Memory::default());
+    let (facts, memory) = (facts(&cluster, &settings.solve, &buffers, &read.unlisted), Memory::default());
     whittle_disruption::decide(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
 }
 
-/// The number of buffer pods that a scheduling pass would place on each machine: in a cluster, one always precedes.
-fn facts(cluster: &Input<'_>, options: &Options, buffers: &[Buffer]) -> BTreeMap<String, ClaimFacts> {
+/// The number of buffer pods that a scheduling pass would place on each machine: in a cluster, one always precedes. And that the types of
+/// `unlisted` NodeClaims were seen, which only the tables do not have.
+fn facts(cluster: &Input<'_>, options: &Options, buffers: &[Buffer], unlisted: &BTreeSet<String>) -> BTreeMap<String, ClaimFacts> {
+    let seen = ClaimFacts { type_seen_at: Some(cluster.now), ..ClaimFacts::default() };
+    let mut facts: BTreeMap<String, ClaimFacts> = unlisted.iter().map(|claim| (claim.clone(), seen.clone())).collect();
     if buffers.iter().all(|buffer| buffer.pods.is_empty()) {
-        return BTreeMap::new();
+        return facts;
     }
     let plan = whittle_solver::solve(cluster, options);
     let held = buffers::virtual_pods_by_machine(&plan, buffers);
-    let claims = cluster.nodes.iter().filter_map(|node| Some((node.claim.as_ref()?, held.get(node.name())?)));
-    claims.map(|(claim, count)| (claim.metadata.name.clone(), ClaimFacts { buffer_pods: *count, ..ClaimFacts::default() })).collect()
+    for (claim, count) in cluster.nodes.iter().filter_map(|node| Some((node.claim.as_ref()?, held.get(node.name())?))) {
+        facts.entry(claim.metadata.name.clone()).or_default().buffer_pods = *count;
+    }
+    facts
 }

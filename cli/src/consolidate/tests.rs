@@ -163,6 +163,25 @@ fn a_node_of_an_unknown_instance_type_is_not_consolidated() {
     assert_eq!(verdict(&old, "bad")["code"], "Drifted");
 }
 
+/// The built-in tables are older than EC2's newest types: such a node was to be deleted, and all others waited for that.
+#[test]
+fn a_node_that_only_the_tables_do_not_have_has_not_drifted() {
+    let text = good() + &node("bad", "good", "unheard-of", "aws:///a/i-bad") + &pod("p-bad", "bad");
+    let mut read = read(&text);
+    let offered = catalog::for_all_pools(&read.objects, catalog::parse(CATALOG).unwrap());
+    let verdict = |read: &Manifests| {
+        let decision = decide(read, &offered, PackingArg::Best);
+        let of_bad = decision.verdicts.iter().find(|verdict| verdict.node == "bad").unwrap().reason.to_string();
+        let removed: Vec<String> = decision.commands.iter().flat_map(|one| &one.removals).map(|removal| removal.node.clone()).collect();
+        (of_bad, removed)
+    };
+    assert!(verdict(&read).1.contains(&"bad".to_owned()), "as by the functions, whose catalog is EC2's own");
+    read.unlisted.insert("claim-bad".to_owned());
+    let (of_bad, removed) = verdict(&read);
+    assert!(of_bad.contains("\"unheard-of\" not found"), "{of_bad}");
+    assert_eq!(removed, ["used"]);
+}
+
 #[test]
 fn a_type_without_a_valid_price_is_never_a_replacement() {
     let catalog_with_price = |price: &str| {

@@ -51,6 +51,8 @@ pub struct Manifests {
     pub unreadable_disruption: BTreeMap<String, String>,
     /// NodePools that are left out since another controller manages them, and what there is to say of each.
     pub others: BTreeMap<String, String>,
+    /// NodeClaims of machines that the built-in tables do not have: EC2 has what runs, so that this is no drift.
+    pub unlisted: BTreeSet<String>,
 }
 
 /// Whether workloads get the pods that are not among the manifests.
@@ -288,6 +290,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         remarks: Vec::new(),
         unreadable_disruption,
         others: BTreeMap::new(),
+        unlisted: BTreeSet::new(),
     })
 }
 

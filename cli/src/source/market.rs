@@ -2,7 +2,7 @@
 
 use super::offers::InstanceTypesByPool;
 use crate::money::{Bill, Currency};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::labels;
 use whittle_ec2::facts::Catalog;
@@ -17,6 +17,8 @@ pub(crate) struct Market {
     pub(crate) currency: Currency,
     /// What the tables of the region lack, and what stands for it.
     pub(crate) assumptions: Vec<String>,
+    /// The NodeClaims of machines that the tables do not have.
+    pub(crate) unlisted: BTreeSet<String>,
 }
 
 /// The price of an offering.

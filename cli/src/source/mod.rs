@@ -32,6 +32,7 @@ pub mod catalog;
 mod offers;
 mod market;
 mod zones;
+mod running;
 
 mod answer;
 mod error;
@@ -203,6 +204,7 @@ impl Reading<'_> {
         let refused = if from_catalog { Vec::new() } else { refuse_classes(&mut found) };
         found.refused.extend(refused);
         let mut market = source.offers.read_of(&found, elsewhere)?;
+        found.unlisted.clone_from(&market.unlisted);
         let invalid = without_invalid_pools(&mut found.objects.node_pools, &mut market.types, found.settings.now);
         // What a schema refuses is told with its place already.
         let told = |(field, _): &(String, String)| found.warnings.iter().any(|warning| warning.contains(field));

@@ -5,6 +5,7 @@ use super::error::ReadError;
 use super::manifests::Manifests;
 use super::market::{Market, PriceList};
 use super::requirements;
+use super::running;
 use super::settings::EXPRESSIONS;
 use super::zones;
 use crate::money::Currency;
@@ -64,7 +65,8 @@ impl Offers {
         }
         let region = self.region.clone().or_else(|| region_of(manifests)).ok_or(ReadError::NoOffers { known: offline::REGIONS })?;
         let tables = offline::catalog(&region).ok_or(ReadError::NoTables { region, known: offline::REGIONS })?;
-        let tables = zones::named_as_in(manifests, tables);
+        let tables = running::with_zones_of(&manifests.objects, zones::named_as_in(manifests, tables));
+        let unlisted = running::unlisted(&manifests.objects, &tables);
         let settings = settings(manifests);
         let mut by_class: BTreeMap<String, Arc<InstanceTypes>> = BTreeMap::new();
         // A list has megabytes, and most classes differ only in what no type depends on.
@@ -90,10 +92,12 @@ impl Offers {
         let abroad = elsewhere_than(tables.region.as_str(), manifests);
         assumptions.extend(abroad.map(|told| format!("{told}; whether something cheaper is sold there is not known")));
         assumptions.extend(manifests.objects.node_pools.iter().filter_map(|pool| unsold(pool, &tables)));
+        assumptions.extend(running::told(&unlisted, tables.region.as_str()));
         if manifests.node_classes.iter().any(|class| class.spec.family().is_windows()) {
             assumptions.push("machines for Windows are counted at the price of Linux, without the licence, as Karpenter does".to_owned());
         }
-        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency, assumptions })
+        let unlisted = unlisted.into_keys().collect();
+        Ok(Market { types: offered, prices: PriceList::of_tables(&tables), currency, assumptions, unlisted })
     }
 }
 

@@ -57,9 +57,13 @@ fn a_document_that_is_no_object_is_an_error_with_a_remedy() {
 fn what_people_give_for_a_manifest_is_an_error_that_says_how_to_make_one_of_it() {
     let pod = "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"a\"}}";
     let list = "{apiVersion: \"v1\", kind: \"List\", items: .}";
-    for stream in [format!("{pod}\n{pod}\n"), format!("{{\n  \"kind\": \"Pod\"\n}}\n{pod}\n")] {
+    let lines = pod.replace("{\"apiVersion", "{\n  \"apiVersion").replace("}}", "}\n}\n");
+    for stream in [format!("{pod}\n{pod}\n"), lines.repeat(2)] {
         let errors = refused(&stream);
-        assert!(errors.len() == 1 && errors[0].contains("this is no JSON") && errors[0].ends_with(&format!("jq -s '{list}'`")), "{errors:?}");
+        assert!(
+            errors.len() == 1 && errors[0].contains("this is no JSON") && errors[0].ends_with(&format!("jq -s '{list}'`")),
+            "{errors:?}"
+        );
     }
     assert!(!refused(&format!("{{\"a\": [{pod}")).join("").contains("jq"), "a dump that ends early has one value");
     let alone = refused(&format!("[{pod}]"));
