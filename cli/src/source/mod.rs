@@ -33,6 +33,7 @@ mod offers;
 mod market;
 mod zones;
 mod running;
+mod incomplete;
 
 mod answer;
 mod error;
@@ -219,6 +220,7 @@ impl Reading<'_> {
         remarks.extend(found.workloads.runtime_classes.remarks(&found.objects.pods));
         remarks.extend(left_aside::remarks(&found.objects));
         remarks.extend(daemons::remarks(&found.objects));
+        remarks.extend(incomplete::remarks(&found.objects).into_iter().filter(|_| live.is_none()));
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if found.objects.node_overlays.is_empty() {
             remarks.extend(statics::remarks(&found.objects, &market.types));
