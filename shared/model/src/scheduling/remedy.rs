@@ -19,6 +19,9 @@ const OFFERINGS: &str = "available offerings";
 /// What of a pod asks for labels of its node.
 const ASKS: &str = "the pod's node selector or affinity";
 
+/// Labels by which EKS and eksctl name the node group of a node.
+const NODE_GROUPS: [&str; 2] = ["eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name"];
+
 /// Fields of a NodePool, and their names in a Provisioner: longer ones first.
 const FIELDS_OF_PROVISIONERS: [(&str, &str); 5] = [
     ("spec.template.metadata.labels", "spec.labels"),
@@ -123,6 +126,9 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::UndefinedLabel { key, .. } if key == labels::HOSTNAME => of_hostname(),
         Cause::UndefinedLabel { key, .. } if key == labels::PROVISIONER_NAME => {
             format!("{} in {ASKS}: only nodes of a Provisioner have {key}", labels::NODE_POOL)
+        }
+        Cause::UndefinedLabel { key, .. } if NODE_GROUPS.contains(&key.as_str()) => {
+            format!("{ASKS} without {key}, which the nodes of a node group have: while it asks for that, a larger group")
         }
         Cause::UndefinedLabel { key, .. } if is_restricted(key, |_| false) => format!("{ASKS} without {key}, which no NodePool may set"),
         Cause::UndefinedLabel { key, .. } => {
@@ -487,6 +493,15 @@ mod tests {
         };
         assert_eq!(told(9), format!("a node class whose images are for windows, or {}", otherwise(9)));
         assert_eq!(told(8), otherwise(8));
+    }
+
+    /// On a NodePool the label would name a group that its nodes are not of.
+    #[test]
+    fn a_pod_of_a_node_group_is_not_advised_to_label_a_nodepool() {
+        for key in NODE_GROUPS {
+            let text = told(Cause::UndefinedLabel { key: key.into(), meant: None }, None);
+            assert!(text.contains(&format!("without {key}")) && text.ends_with("a larger group") && !text.contains("template"), "{text}");
+        }
     }
 
     #[test]
