@@ -39,15 +39,34 @@ fn volumes_apart(pod: &Pod, objects: &ClusterObjects) -> Option<String> {
     Some(format!("no node reaches both its volumes: that of persistentvolumeclaim {one} ({here}) and that of {other} ({there})"))
 }
 
-/// That no NodePool has the name that a pod asks for, or one of another controller.
+/// That no NodePool has a name that a pod asks for, or only one of another controller.
 fn unknown_pool(pod: &Pod, objects: &ClusterObjects, others: &BTreeMap<String, String>) -> Option<String> {
-    let wanted = pod.spec.node_selector.get(labels::NODE_POOL)?;
-    if let Some(told) = others.get(wanted) {
-        return Some(format!("{told}, and its node selector asks for it"));
-    }
+    let (wanted, asks) = pools_asked_for(pod)?;
     let names: Vec<&str> = objects.node_pools.iter().map(|pool| NodePool::given_name(&pool.metadata.name)).collect();
+    if wanted.iter().any(|name| names.contains(name)) {
+        return None;
+    }
+    if let Some(told) = wanted.iter().find_map(|name| others.get(*name)) {
+        return Some(format!("{told}, and its {asks} asks for it"));
+    }
+    let wanted: Vec<String> = wanted.iter().map(|name| format!("{name:?}")).collect();
     let there = if names.is_empty() { "there is none".to_owned() } else { format!("there is {}", names.join(", ")) };
-    (!names.contains(&wanted.as_str())).then(|| format!("no NodePool is called {wanted:?}, which its node selector asks for: {there}"))
+    Some(format!("no NodePool is called {}, which its {asks} asks for: {there}", wanted.join(" or ")))
+}
+
+/// The names of NodePools one of which a pod asks for, and where it does.
+fn pools_asked_for(pod: &Pod) -> Option<(Vec<&str>, &'static str)> {
+    if let Some(name) = pod.spec.node_selector.get(labels::NODE_POOL) {
+        return Some((vec![name.as_str()], "node selector"));
+    }
+    let required = pod.spec.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
+    let mut names = Vec::new();
+    for term in &required.node_selector_terms {
+        // A term without names is met by nodes of any.
+        let asks = term.match_expressions.iter().find(|each| each.key == labels::NODE_POOL && each.operator == "In")?;
+        names.extend(asks.values.iter().map(String::as_str));
+    }
+    (!names.is_empty()).then_some((names, "node affinity"))
 }
 
 /// A line for each node that a pod waits for because of startup taints, which something in the cluster has to remove: of those that are

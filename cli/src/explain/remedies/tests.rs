@@ -49,6 +49,20 @@ fn requiring(key: &str, values: &str) -> String {
 }
 
 #[test]
+fn a_nodepool_that_there_is_not_is_told_also_of_a_node_affinity() {
+    let of = |terms: &str| {
+        let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}");
+        of_pod(PLAIN, &format!("affinity: {{nodeAffinity: {{{required}}}}}, {POD}"))
+    };
+    let term = |names: &str| format!("{{matchExpressions: [{{key: karpenter.sh/nodepool, operator: In, values: [{names}]}}]}}");
+    let told = of(&format!("{}, {}", term("gpu"), term("big")));
+    assert!(told.contains("no NodePool is called \"gpu\" or \"big\", which its node affinity asks for: there is default"), "{told}");
+    let by_other_means = of(&format!("{}, {{matchExpressions: [{{key: team, operator: Exists}}]}}", term("gpu")));
+    assert!(by_other_means.starts_with("not placed") && !by_other_means.contains("no NodePool is called"), "{by_other_means}");
+    assert!(of(&term("gpu, default")).contains("needs a new machine"));
+}
+
+#[test]
 fn a_pod_has_a_place_once_what_it_takes_is_done() {
     let tainted = ("", "spec: {requirements: [], taints: [{key: team, value: a, effect: NoSchedule}],");
     let tolerant = format!("tolerations: [{{key: team, operator: Exists}}], {POD}");
