@@ -355,10 +355,15 @@ fn unsupported(kubelet: &Kubelet, family: AmiFamily) -> Option<Verdict> {
         fields.push("podsPerCore");
     }
     fields.sort_unstable();
+    let family = family.name();
     let message = if !fields.is_empty() {
-        format!("nodes of family {family:?} cannot be given {}", fields.join(", "))
+        format!(
+            "spec.kubelet: nodes of family {family} cannot be given {}: leave it out, or set it in spec.userData as far as the \
+             image can; AL2023 takes every field",
+            fields.join(", ")
+        )
     } else if kubelet.cluster_dns.len() > 1 {
-        format!("nodes of family {family:?} take one clusterDNS address")
+        format!("spec.kubelet.clusterDNS: nodes of family {family} take one address: leave the others out")
     } else {
         return None;
     };

@@ -311,6 +311,19 @@ fn settings_that_bottlerocket_nodes_are_not_given_are_named() {
 }
 
 #[test]
+fn settings_that_a_family_does_not_take_are_told_with_the_field_and_a_remedy() {
+    let of = |family, fields: Value| unsupported(&Kubelet::parse(Some(&fields)).unwrap(), family).map(|verdict| verdict.message);
+    let told = of(AmiFamily::Bottlerocket, json!({"podPidsLimit": 100, "podsPerCore": 2, "maxPods": 9})).unwrap();
+    assert!(
+        told.starts_with("spec.kubelet: nodes of family Bottlerocket cannot be given podPidsLimit, podsPerCore: leave it out"),
+        "{told}"
+    );
+    let told = of(AmiFamily::Al2, json!({"clusterDNS": ["10.0.0.1", "10.0.0.2"]})).unwrap();
+    assert_eq!(told, "spec.kubelet.clusterDNS: nodes of family AL2 take one address: leave the others out");
+    assert_eq!(of(AmiFamily::Al2023, json!({"podPidsLimit": 100})), None);
+}
+
+#[test]
 fn invalid_settings_make_a_class_not_ready() {
     let of = |family: &str, kubelet: Value| unready_conditions(json!({"amiFamily": family, "kubelet": kubelet}), |_| {}).0;
     assert_eq!(of("AL2", json!({"maxPods": 1.5})), ["ValidationSucceeded=False InvalidKubeletConfiguration"]);
