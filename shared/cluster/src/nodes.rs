@@ -17,6 +17,12 @@ fn what(name: &str) -> String {
     format!("Node {name:?}")
 }
 
+/// Whether a patch is not meant for the Node as it is.
+fn is_left_alone(node: &Node, patch: &NodePatch) -> bool {
+    let is_another = !patch.uid.is_empty() && node.metadata.uid != patch.uid;
+    is_another || patch.unless_deleting && node.metadata.is_deleting()
+}
+
 /// The merge patch that applies `patch` to `node`; `None` when nothing changes. A merge patch replaces lists as a
 /// whole, so it is bound to the node's resource version.
 fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -> Option<Value> {
@@ -115,16 +121,16 @@ impl<A: ClusterAccess> Clusters<A> {
         patch: &NodePatch,
         owner: Option<&OwnerReference>,
     ) -> Result<(), ClusterError> {
-        let is_another = AtomicBool::new(false);
+        let is_left = AtomicBool::new(false);
         let change = |node: &Node| {
-            if !patch.uid.is_empty() && node.metadata.uid != patch.uid {
-                is_another.store(true, Ordering::Relaxed);
+            if is_left_alone(node, patch) {
+                is_left.store(true, Ordering::Relaxed);
                 return None;
             }
             Some((node.metadata.resource_version.clone(), merge_patch(node, patch, owner)?))
         };
         let exists = self.patch_metadata(cluster, &path::object::<Node>("", name), &what(name), change).await?;
-        match (exists, is_another.into_inner()) {
+        match (exists, is_left.into_inner()) {
             (false, _) => Err(ClusterError::NotFound { what: what(name) }),
             (true, true) => Err(ClusterError::Conflict { what: what(name) }),
             (true, false) => Ok(()),
@@ -148,7 +154,7 @@ impl<A: ClusterAccess> Nodes for Clusters<A> {
         }
         let node: Node =
             self.send(cluster, &ApiRequest::get(path.clone())).await.map_err(|failed| failed.into_error(cluster, &what(name)))?;
-        if node.metadata.resource_version != resource_version {
+        if node.metadata.resource_version != resource_version || is_left_alone(&node, patch) {
             return Err(ClusterError::Conflict { what: what(name) });
         }
         let Some(mut merge) = merge_patch(&node, patch, owner.as_ref()) else { return Ok(()) };
@@ -215,6 +221,7 @@ mod tests {
         assert_eq!(entries(&labelled), Some(json!({ "metadata": { "labels": { "a": "2" }, "annotations": { "old": null } } })));
         let with_more = [
             NodePatch { uid: "u".to_owned(), ..labelled.clone() },
+            NodePatch { unless_deleting: true, ..labelled.clone() },
             NodePatch { add_taints: vec![Taint::new("t", TaintEffect::NoSchedule)], ..labelled.clone() },
             NodePatch { remove_finalizer: Some("f".to_owned()), ..labelled.clone() },
             NodePatch { disown: true, ..labelled },

@@ -179,6 +179,8 @@ pub trait Mirrors: Sync {
 pub struct NodePatch {
     /// Only the Node of this uid is changed, and another one is a conflict; empty: whichever has the name.
     pub uid: String,
+    /// A Node that is being deleted is left as it is, and is a conflict.
+    pub unless_deleting: bool,
     pub labels: BTreeMap<String, String>,
     pub remove_labels: Vec<String>,
     pub annotations: BTreeMap<String, String>,

@@ -369,7 +369,8 @@ impl Nodes for SimPorts {
             let what = || format!("node {name}");
             let known = world.cluster.objects.get::<Node>(name).ok_or_else(|| ClusterError::NotFound { what: what() })?;
             let is_another = !change.uid.is_empty() && known.metadata.uid != change.uid;
-            if is_another || !resource_version.is_empty() && known.metadata.resource_version != resource_version {
+            let is_left = change.unless_deleting && known.metadata.is_deleting();
+            if is_another || is_left || !resource_version.is_empty() && known.metadata.resource_version != resource_version {
                 return Err(ClusterError::Conflict { what: what() });
             }
             if change.remove_finalizer.as_deref() == Some(TERMINATION_FINALIZER) {

@@ -139,7 +139,7 @@ async fn an_owner_is_the_stored_object(place: &impl ClusterPlace, cluster: &(imp
 
 async fn a_finalizer_holds_a_node_until_it_is_removed(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Nodes), name: &str) {
     place.create(node(name)).await;
-    let held = NodePatch { add_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..no_change() };
+    let held = NodePatch { unless_deleting: true, add_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..no_change() };
     patched(place, cluster, name, &held).await;
     cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
     let marked = found(place, cluster, name).await.expect("the finalizer holds it");
@@ -149,6 +149,10 @@ async fn a_finalizer_holds_a_node_until_it_is_removed(place: &impl ClusterPlace,
     let late = patched(place, cluster, name, &other).await;
     assert_eq!(late.metadata.finalizers, [labels::TERMINATION_FINALIZER], "nothing is added to what is being deleted");
     let released = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..no_change() };
+    let kept = cluster.patch_node(place.cluster(), name, "", &NodePatch { unless_deleting: true, ..released.clone() }).await;
+    assert!(matches!(kept, Err(ClusterError::Conflict { .. })), "{kept:?}");
+    let as_before = found(place, cluster, name).await.expect("the finalizer still holds it");
+    assert_eq!(as_before.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
     cluster.patch_node(place.cluster(), name, "", &released).await.expect("a finalizer can be removed");
     assert_eq!(found(place, cluster, name).await, None);
     cluster.delete_node(place.cluster(), name).await.expect("what is gone is deleted");
