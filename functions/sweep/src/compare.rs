@@ -6,7 +6,7 @@ use crate::health::{self, Consistency};
 use crate::reservations;
 use crate::standalone;
 use crate::templates::InUse;
-use crate::uninstall::has_registered;
+use crate::uninstall::has_lasting_node;
 use crate::unreadable::{self, MirrorState, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
@@ -150,10 +150,10 @@ pub(crate) struct Findings {
 
 impl Findings {
     /// Only the findings about objects without machines, and about machines without a claim that are not released because they never
-    /// registered: the rest does not apply while machines are being released.
+    /// registered or their Node is being deleted: the rest does not apply while machines are being released.
     pub(crate) fn while_leaving(self, nodes: LeftNodes, objects: &ClusterObjects) -> Self {
         let Self { abandoned, release_mirrors, release_nodes, note, forget, mut orphans, mut adopt, .. } = self;
-        let is_owned_by_nobody = |instance: &Instance| nodes == LeftNodes::Keep && !has_registered(instance, objects);
+        let is_owned_by_nobody = |instance: &Instance| nodes == LeftNodes::Keep && !has_lasting_node(instance, objects);
         orphans.retain(&is_owned_by_nobody);
         adopt.retain(|found| is_owned_by_nobody(&found.instance));
         Self { abandoned, release_mirrors, release_nodes, note, forget, orphans, adopt, ..Self::default() }

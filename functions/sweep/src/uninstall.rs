@@ -324,11 +324,9 @@ impl<P: Rights> Leaving<'_, P> {
             for instance in self.remaining.machines.iter().take_while(|_| ports.clock().has_time_for(TIME_PER_STEP)) {
                 outcome = outcome.and(match self.nodes {
                     LeftNodes::HandOver => hand_over::unmark(ports, &instance.id).await,
-                    // The sweep restores its claim, with which it can register, or collects it.
-                    LeftNodes::Keep if !has_registered(instance, self.objects) => Ok(()),
-                    LeftNodes::Keep | LeftNodes::Drain => {
-                        tag_released(ports, cluster, &instance.id, &nodes_of(&instance.provider_id(), self.objects)).await
-                    }
+                    // The sweep restores its claim, with which it can register or be drained, or collects it.
+                    LeftNodes::Keep if !has_lasting_node(instance, self.objects) => Ok(()),
+                    LeftNodes::Keep | LeftNodes::Drain => self.release_unclaimed_machine(instance).await,
                 });
             }
         }
@@ -344,6 +342,12 @@ impl<P: Rights> Leaving<'_, P> {
         }
         outcome
     }
+
+    /// Releases a machine that has no claim. Its tag comes last: nothing looks at its Nodes any more once it has that.
+    async fn release_unclaimed_machine(&self, instance: &Instance) -> Result<(), HandleError> {
+        let nodes = nodes_of(&instance.provider_id(), self.objects);
+        if release_nodes(self.ports, self.cluster, &nodes).await? { tag_released(self.ports, &instance.id).await } else { Ok(()) }
+    }
 }
 
 /// Whether a launch in progress may still produce a machine.
@@ -351,11 +355,15 @@ fn may_launch(claim: &Claim, now: Timestamp) -> bool {
     claim.deletion.is_none() && now.duration_since(claim.created_at) < LAUNCH_SETTLED_AFTER
 }
 
-/// Whether a machine has a Node that serves: one that never registered stays closed, and nobody would end its machine.
-pub(crate) fn has_registered(instance: &Instance, objects: &ClusterObjects) -> bool {
+/// Whether a machine has a Node that goes on to serve: one that never registered stays closed, one that is being deleted would vanish
+/// with its finalizer, and nobody would end their machines.
+pub(crate) fn has_lasting_node(instance: &Instance, objects: &ClusterObjects) -> bool {
     let id = instance.provider_id();
     let mut nodes = objects.nodes.iter().filter(|node| node.spec.provider_id == id.as_str());
-    nodes.any(|node| node.metadata.label(labels::REGISTERED) == Some("true"))
+    nodes.any(|node| {
+        let leaving = Safeguard::LeavingNodesDrained.stops(node.metadata.is_deleting());
+        node.metadata.label(labels::REGISTERED) == Some("true") && !leaving
+    })
 }
 
 /// Whether the Node of a claim is being deleted.
@@ -387,14 +395,21 @@ async fn send<P: Rights>(ports: P, doorbell: Doorbell) -> Result<(), HandleError
     Ok(ports.queues().send_now(doorbell).await?)
 }
 
-/// Tags a machine as released, so that no sweep takes it for an orphan, and ensures that its Node stays and takes pods: a command of
-/// `consolidate` that was rolled back may have closed it, and nobody opens the Node of an ended claim.
-async fn tag_released<P: Rights>(ports: P, cluster: &ClusterName, id: &InstanceId, nodes: &BTreeSet<&str>) -> Result<(), HandleError> {
+/// Tags a machine as released, so that no sweep takes it for an orphan.
+async fn tag_released<P: Rights>(ports: P, id: &InstanceId) -> Result<(), HandleError> {
     if Safeguard::LetGoMarked.stops(true) {
         ports.cloud().tag(id, &[(labels::TAG_LET_GO.to_owned(), ports.clock().now().to_string())]).await?;
     }
+    Ok(())
+}
+
+/// Ensures that the Nodes of a machine stay and take pods: a command of `consolidate` that was rolled back may have closed them, and nobody
+/// opens the Node of an ended claim. False if one of them is being deleted, which the list may not have shown: without its finalizer it
+/// would vanish, while its machine runs on.
+async fn release_nodes<P: Rights>(ports: P, cluster: &ClusterName, nodes: &BTreeSet<&str>) -> Result<bool, HandleError> {
     for node in nodes {
         let patch = NodePatch {
+            unless_deleting: Safeguard::LeavingNodesDrained.stops(true),
             remove_taints: vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)],
             remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
             disown: true,
@@ -402,10 +417,11 @@ async fn tag_released<P: Rights>(ports: P, cluster: &ClusterName, id: &InstanceI
         };
         match ports.cluster().patch_node(cluster, node, "", &patch).await {
             Ok(()) | Err(ClusterError::NotFound { .. }) => {}
+            Err(ClusterError::Conflict { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The names of a machine's Nodes.
@@ -435,7 +451,7 @@ async fn release_machine<P: Rights>(
     let now = ports.clock().now();
     // A list may lack the Node of which the claim knows.
     let nodes = nodes_of(&machine.provider_id, objects).into_iter().chain(claim.value.node_name()).collect();
-    match tag_released(ports, &key.cluster, &machine.instance_id, &nodes).await {
+    match tag_released(ports, &machine.instance_id).await {
         // During a zonal shift EC2 may not show it although it runs: left for the next tick.
         Err(HandleError::Cloud(error)) if error.kind == CloudErrorKind::NotFound && shifted.have(machine) => return Ok(()),
         // EC2 would show an instance of this age: this one has terminated.
@@ -445,6 +461,10 @@ async fn release_machine<P: Rights>(
             return delete_claim(ports, claim, report).await;
         }
         marked => marked?,
+    }
+    if !release_nodes(ports, &key.cluster, &nodes).await? {
+        report.count("nodes_leaving");
+        return Ok(()); // the next tick drains a Node that is being deleted
     }
     let released = save(ports.store(), claim, step(&claim.value, &Event::LetGo, now)?).await?;
     hand_over::show(ports, &released.value).await?;

@@ -228,6 +228,51 @@ fn a_machine_whose_node_is_being_deleted_is_drained() {
     assert_eq!(world.cluster.objects.get::<Node>("n").unwrap().metadata.finalizers, [labels::TERMINATION_FINALIZER]);
 }
 
+/// A Node without a provider id is as one that the list lacks: only its claim knows of it.
+#[test]
+fn a_node_that_is_being_deleted_unseen_is_never_released() {
+    let simulation = still();
+    let (claim, _) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
+    simulation.store(&claim);
+    simulation.change::<Node>("n", |node| {
+        node.spec.provider_id.clear();
+        node.metadata.deletion_timestamp = Some(at(10));
+    });
+    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    assert_eq!((report.counted("let_go"), report.counted("nodes_leaving"), kept(&simulation)), (0, 1, claim));
+    assert_eq!(simulation.get::<Node>("n").unwrap().metadata.finalizers, [labels::TERMINATION_FINALIZER]);
+    simulation.change::<Node>("n", |node| node.spec.provider_id = "aws:///z/i-1".into());
+    assert_eq!(ask(&simulation, LeftNodes::Keep, false, false).counted("ended"), 1);
+    assert_eq!(kept(&simulation).phase.name(), "Draining");
+}
+
+/// It would vanish with its finalizer, while its machine runs on.
+#[test]
+fn a_machine_without_a_claim_whose_node_is_being_deleted_is_drained_and_never_released() {
+    let mut simulation = still();
+    let running = super::over_sim::start_machine(&simulation);
+    let id = simulation.world().region.machines[&running].instance.provider_id();
+    let mut own = node(true);
+    own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    own.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
+    own.metadata.deletion_timestamp = Some(at(10));
+    own.spec.provider_id = id.as_str().into();
+    with_pool(&simulation, own);
+    let mut shown = mirror(&registered());
+    shown.status.provider_id = id.as_str().into();
+    simulation.create(shown);
+    ask(&simulation, LeftNodes::Keep, false, false);
+    for _ in 0..4 {
+        simulation.run_for(SignedDuration::from_mins(1));
+        tick(&simulation);
+    }
+    assert!(!is_let_go(&simulation, &running));
+    let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
+    let [claim] = &claims[..] else { panic!("one for the machine: {claims:?}") };
+    assert_eq!((claim.value.phase.name(), claim.value.instance()), ("Draining", Some(&running)));
+    assert_eq!(simulation.get::<Node>("n").unwrap().metadata.finalizers, [labels::TERMINATION_FINALIZER]);
+}
+
 #[test]
 fn after_the_last_machine_templates_classes_and_records_are_deleted() {
     let simulation = still();
