@@ -20,6 +20,8 @@ use whittle_units::{InstanceId, SignedDuration, Timestamp};
 const TEMPLATE_CONCURRENCY: usize = 5;
 /// Time between two lookups of the instances of a lost call.
 const LOOKUP_INTERVAL: SignedDuration = SignedDuration::from_secs(28);
+/// A lookup that was longer ago counts no more: EC2 may have shown the instances since, and omit them once more.
+const LOOKUP_EXPIRES_AFTER: SignedDuration = SignedDuration::from_secs(90);
 
 /// Whether this call may have been made before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +114,9 @@ impl<P: Rights> Run<'_, P> {
     /// may have been made.
     async fn is_missing_twice(&self, batch: &Batch) -> Result<bool, HandleError> {
         let now = self.ports.clock().now();
-        let twice = batch.looked_at.is_some_and(|at| now.duration_since(at) >= LOOKUP_INTERVAL);
-        if batch.looked_at.is_some() && !twice {
+        let earlier = batch.looked_at.map(|at| now.duration_since(at)).filter(|age| *age <= LOOKUP_EXPIRES_AFTER);
+        let twice = earlier.is_some_and(|age| age >= LOOKUP_INTERVAL);
+        if earlier.is_some() && !twice {
             return Ok(false);
         }
         let Some(stored) = self.ports.store().read::<Batch>(self.cluster, &batch.id).await? else { return Ok(false) };

@@ -24,6 +24,8 @@ const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
 /// EC2 shows terminated instances for an hour. One that it does not show at all has to be missing for this long: its responses
 /// may be stale.
 const CONFIRM_MISSING_FOR: SignedDuration = SignedDuration::from_secs(30);
+/// Nothing is known of the time between two responses that are further apart: the first one counts no more.
+const MISSING_EXPIRES_AFTER: SignedDuration = SignedDuration::from_secs(90);
 /// Poll interval of a claim whose launch was in progress.
 const LAUNCH_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
@@ -81,10 +83,9 @@ impl<P: Rights> Run<P> {
             self.send_termination(&machine).await?;
             return Ok(Next::RequeueAfter(POLL_DELAY));
         }
-        if instance.is_none()
-            && Safeguard::EndSeenTwice.stops(missing_for(&self.claim.value, self.ports.clock().now()) < CONFIRM_MISSING_FOR)
-        {
-            if self.claim.value.instance_missing_since.is_none() {
+        let missing_for = missing_for(&self.claim.value, self.ports.clock().now());
+        if instance.is_none() && Safeguard::EndSeenTwice.stops(missing_for.is_none_or(|span| span < CONFIRM_MISSING_FOR)) {
+            if missing_for.is_none() {
                 self.set_instance_missing_since(Some(self.ports.clock().now())).await?;
             }
             return Ok(Next::RequeueAfter(POLL_DELAY));
@@ -236,8 +237,10 @@ fn may_be_too_young(machine: &Machine, now: Timestamp) -> bool {
     Safeguard::YoungMachineAwaited.stops(now.duration_since(machine.launched_at) < LAUNCH_SETTLED_AFTER)
 }
 
-fn missing_for(claim: &Claim, now: Timestamp) -> SignedDuration {
-    claim.instance_missing_since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
+/// For how long EC2 has not shown the instance; `None` if it has shown it, or was not asked for too long.
+fn missing_for(claim: &Claim, now: Timestamp) -> Option<SignedDuration> {
+    let span = claim.instance_missing_since.map(|since| now.duration_since(since));
+    span.filter(|span| *span <= MISSING_EXPIRES_AFTER)
 }
 
 /// Emits the duration since a known start.

@@ -391,3 +391,15 @@ fn a_call_that_may_have_been_lost_is_looked_up_twice_before_it_is_made() {
     assert_eq!(run_at(331), (0, 1));
     assert_eq!(run_at(600), (0, 1), "once");
 }
+
+#[test]
+fn two_lookups_of_a_lost_call_far_apart_are_not_enough_to_make_it() {
+    let mut simulation = with_class();
+    let claim = keep(&simulation, 1);
+    let mut started_by = |seconds| {
+        again(&mut simulation, &claim.key, seconds);
+        simulation.world().region.started()
+    };
+    assert_eq!([300, 391, 400].map(&mut started_by), [0, 0, 0], "EC2 may have shown its instance in between");
+    assert_eq!([422, 600].map(&mut started_by), [1, 1], "the lookups at 391 and 422 were near each other");
+}

@@ -775,3 +775,22 @@ fn a_machine_that_an_ended_claim_let_go_is_nobody_elses() {
     let claim = simulation.claim(&planned().key);
     assert_eq!((report.counted("late_machines"), report.counted("abandoned"), claim.instance()), (0, 1, None), "its tag is still there");
 }
+
+#[test]
+fn an_instance_that_ec2_does_not_show_has_ended_once_that_lasts() {
+    let check = |looks: &[i64], has_ended: bool| {
+        let mut scene = Scene::of(&step(&ending(None), &Event::TerminationSent, at(0)).unwrap());
+        scene.world().region.machines.clear();
+        for seconds in looks {
+            scene.set_time(*seconds);
+            scene.run();
+        }
+        assert_eq!(scene.claim().phase.name() == "Gone", has_ended, "{looks:?}");
+    };
+    check(&[100, 120], false);
+    check(&[100, 131], true);
+    // Two responses that are far apart say nothing of the time between.
+    check(&[100, 191], false);
+    check(&[100, 191, 200], false);
+    check(&[100, 191, 222], true);
+}
