@@ -213,7 +213,8 @@ impl<P: Rights> Run<P> {
             return Ok(Next::RequeueAfter(LAUNCH_POLL_INTERVAL));
         }
         for instance in self.ports.cloud().tagged(labels::TAG_LAUNCH, token).await? {
-            if instance.is_alive() && !is_owned(self.ports.store(), &instance.id).await? && !self.was_let_go(&instance.id).await? {
+            let is_free = instance.is_alive() && !instance.tags.contains_key(labels::TAG_LET_GO);
+            if is_free && !is_owned(self.ports.store(), &instance.id).await? && !self.was_let_go(&instance.id).await? {
                 self.claim = advance(self.ports.store(), &self.claim, &Event::FleetAnswered(machine_to_terminate(&instance)), now).await?;
                 self.report.count("late_machines");
                 return Ok(Next::RequeueAfter(SHORT_DELAY));

@@ -352,7 +352,9 @@ impl World {
                 let id = machine.map(|machine| &machine.instance_id).filter(|id| runs(id))?;
                 // No caller can know better: listings lack it, EC2 does not know it by its id, and its kubelet does not report.
                 let is_kubelet_responsive = claim.node_name().is_some_and(|node| self.is_kubelet_responsive(node));
-                (is_kubelet_responsive || !self.lag.reports_nonexistent(id, now)).then_some("its machine runs")
+                let remembered = || self.is_remembered(&format!("claim/{} without instance", claim.key.name));
+                let denied = self.lag.reports_nonexistent(id, now) || self.lag.hides(id, now) && remembered();
+                (is_kubelet_responsive || !denied).then_some("its machine runs")
             }
             DeletionReason::NodePoolDeleted => {
                 let there = |pool: &&NodePool| pool.metadata.name == claim.spec.owner.name && !pool.metadata.is_deleting();
@@ -409,15 +411,19 @@ impl World {
         members.is_some_and(|members| members.iter().any(|member| member == claim.as_str()))
     }
 
+    /// Whether the table that replaced another one had an earlier sighting of this.
+    fn is_remembered(&self, what: &str) -> bool {
+        let counts = self.monitor.table_lost.is_some_and(|at| self.now().duration_since(at) < REMEMBERED);
+        counts && self.monitor.remembered.iter().any(|subject| subject.contains(what))
+    }
+
     /// A claim was created or revived only to terminate an orphaned machine.
     fn observe_orphan(&mut self, id: &InstanceId) {
         // EC2 may still show terminated machines.
         if !self.lives(id) {
             return;
         }
-        // The new table may contain an earlier sighting.
-        let remembered = || self.monitor.remembered.iter().any(|subject| subject.contains(id.as_str()));
-        if self.monitor.table_lost.is_some_and(|at| self.now().duration_since(at) < REMEMBERED) && remembered() {
+        if self.is_remembered(id.as_str()) {
             return;
         }
         let seen = self.monitor.unclaimed.get(id).copied();

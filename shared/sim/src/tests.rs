@@ -1,5 +1,6 @@
 //! The world itself, without Whittle.
 
+mod abandoned;
 mod cluster_contracts;
 mod messages;
 mod workloads;

@@ -350,7 +350,7 @@ impl World {
         let (name, reason) = (claim.key.name.clone(), deletion.reason);
         let there = claim.node_name().and_then(|node| self.cluster.objects.nodes.get(node)).filter(|node| !node.metadata.is_deleting());
         if let Some(node) = there.map(|node| node.metadata.name.clone()) {
-            if self.accepts_pods(&node) {
+            if self.accepts_pods(&node) && !self.was_opened_before_loss(&node) {
                 self.report_violation(format!("claim {name} was deleted ({reason:?}) while its node was not tainted"));
             }
             let tainted_at =
@@ -375,6 +375,12 @@ impl World {
         if let Some(other) = unready {
             self.report_violation(format!("claim {name} was deleted before its replacement {other} was ready"));
         }
+    }
+
+    /// Whether a node was untainted before the table was lost: the command of a restored table does not know that it was rolled back since.
+    fn was_opened_before_loss(&self, node: &str) -> bool {
+        let opened_at = self.monitor.node_states.get(node).filter(|state| !state.tainted).map(|state| state.tainted_changed);
+        opened_at.zip(self.monitor.table_lost).is_some_and(|(opened_at, lost_at)| opened_at < lost_at)
     }
 
     /// Whether a kubelet has reported for long enough that every view contains it.
@@ -423,13 +429,15 @@ impl World {
         }
     }
 
-    /// A launching claim is given up without a machine.
+    /// A launching claim is given up without a machine. One of its call may have been another claim's until an uninstallation released it.
     pub(super) fn observe_abandoned(&mut self, old: &Claim, new: &Claim) {
         let (Phase::Launching { client_token, .. }, Phase::Gone { machine: None, .. }) = (&old.phase, &new.phase) else { return };
         let unnamed = |(id, machine): &(&InstanceId, &crate::region::Machine)| {
             machine.instance.is_alive()
                 && machine.instance.tags.get(labels::TAG_LAUNCH) == Some(client_token)
                 && self.store.owner(id).is_none()
+                && self.ended_under(id).is_none()
+                && !self.was_released(id)
                 && !self.is_missing(id)
         };
         let left = self.region.machines.iter().find(unnamed).map(|(id, _)| id.clone());
