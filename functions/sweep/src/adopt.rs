@@ -196,11 +196,22 @@ pub(crate) fn has_machine(node_claim: &NodeClaim, input: &SweepInput<'_>) -> boo
 /// Whether the cluster shows a machine for a claim that has none: the table is older than the cluster. One that belongs to
 /// another claim does not count.
 pub(crate) fn is_older_than_machine(claim: &Claim, input: &SweepInput<'_>) -> bool {
+    if claim.instance().is_some() {
+        return false;
+    }
     let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim));
-    let id = node_claim.map_or("", |node_claim| node_claim.status.provider_id.as_str());
+    let id = node_claim.map_or("", |node_claim| provider_id_of(node_claim, input.objects));
     let runs = || input.instances.iter().any(|one| one.is_alive() && one.provider_id().as_str() == id);
     let anothers = || input.claims.iter().filter_map(|other| other.value.machine()).any(|machine| machine.provider_id.as_str() == id);
-    claim.instance().is_none() && !id.is_empty() && runs() && !anothers()
+    !id.is_empty() && runs() && !anothers()
+}
+
+/// The provider id of a NodeClaim's machine. While its status lacks that, because it could not be written, it is that of the Node that it
+/// owns.
+fn provider_id_of<'o>(node_claim: &'o NodeClaim, objects: &'o ClusterObjects) -> &'o str {
+    let (uid, known) = (&node_claim.metadata.uid, node_claim.status.provider_id.as_str());
+    let is_owned = |node: &&Node| !uid.is_empty() && node.metadata.owner_references.iter().any(|owner| owner.uid == *uid);
+    if known.is_empty() { objects.nodes.iter().find(is_owned).map_or("", |node| node.spec.provider_id.as_str()) } else { known }
 }
 
 /// The Node that the cluster shows for a claim with a machine but without a Node: the table is older than the cluster. Terminated

@@ -7,7 +7,7 @@ use futures::executor::block_on;
 use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, Requirement};
-use whittle_api::{ObjectMeta, Unreadable, labels};
+use whittle_api::{ObjectMeta, OwnerReference, Unreadable, labels};
 use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
@@ -355,6 +355,28 @@ fn a_claim_restored_from_before_its_machine_is_not_launched_again() {
     launching.look_again_at = None;
     assert_eq!(second.adopt[0].place(Some(&launching)), Place::Waiting);
     assert_eq!(second.adopt[0].place(Some(&registered())), Place::New, "that claim has a machine");
+}
+
+/// The NodeClaim could not be written when its machine was launched.
+#[test]
+fn a_claim_restored_from_before_its_machine_is_not_deleted_while_its_nodeclaim_owns_a_node() {
+    let owned_by = |uid: &str| {
+        let owner = OwnerReference { kind: NodeClaim::KIND.into(), uid: uid.into(), ..OwnerReference::default() };
+        change(scene(serving()), |scene| {
+            scene.claims = vec![planned()];
+            let object = &mut scene.objects.node_claims[0];
+            object.metadata.uid = "object".into();
+            object.metadata.deletion_timestamp = Some(at(90));
+            object.status = NodeClaimStatus::default();
+            let mut node = joined();
+            node.metadata.owner_references = vec![owner].into();
+            scene.objects.nodes = vec![node];
+        })
+    };
+    let (first, second) = owned_by("object").twice(30);
+    assert!(first.end.is_empty() && second.end.is_empty(), "its NodeClaim would be released, and nobody would know that it was deleted");
+    assert_eq!(second.adopt[0].place(Some(&planned())), Place::Waiting);
+    assert_eq!(owned_by("another").twice(30).0.end.len(), 1, "that Node is another's");
 }
 
 #[test]
