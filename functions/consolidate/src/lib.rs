@@ -30,7 +30,7 @@ use whittle_model::disruption::{self, Command, Gate, Method, Proposal, Settings 
 use whittle_model::scheduling::Options;
 use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, RecordReader, Records, RegionStore, Report,
-    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, release_lease, rights,
+    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, record_decisions, release_lease, rights,
 };
 use whittle_snapshot::{Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -128,7 +128,10 @@ impl<P: Rights> Run<'_, P> {
         shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, &snapshot);
         let acted = if has_events { self.act(&snapshot, &decision, &mut stored).await } else { Ok(None) };
         // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
-        publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await?;
+        // The next pass stores the verdicts that are missing: what this one did and wants to do must not be forgotten for them.
+        if publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await.is_err() {
+            self.report.count("verdicts_failed");
+        }
         self.show(&snapshot, &decision).await?;
         let next = acted?;
         let next = if self.handed_over { Some(SignedDuration::ZERO) } else { next };
@@ -142,8 +145,14 @@ impl<P: Rights> Run<'_, P> {
         if let Some(delay) = next_delay {
             self.ports.queues().send(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
         }
-        self.ports.store().append(cluster, &self.report.decisions).await?;
+        self.record_decisions().await;
         Ok(self.report)
+    }
+
+    /// Records what this run decided.
+    pub(crate) async fn record_decisions(&mut self) {
+        let recorded = record_decisions(self.ports.store(), &self.lease.cluster, &self.report.decisions).await;
+        recorded.count_failure(&mut self.report, "decisions_unrecorded");
     }
 
     /// Records pod events; whether all of them. A node whose last one is missing looks quiet for longer than it was, so that nothing
@@ -184,7 +193,7 @@ impl<P: Rights> Run<'_, P> {
         if stored.value != before {
             self.ports.store().write(&lease.cluster, &stored.value, stored.revision).await?;
         }
-        self.ports.store().append(&lease.cluster, &self.report.decisions).await?;
+        self.record_decisions().await;
         Ok(self.report)
     }
 

@@ -6,7 +6,7 @@ use crate::{Rights, Run};
 use crate::{decide, metrics, observe, progress, publish, quiet};
 use std::collections::BTreeMap;
 use whittle_claims::Stored;
-use whittle_ports::{ClusterReader, DecisionLog, HandleError, Records};
+use whittle_ports::{ClusterReader, HandleError, Records};
 use whittle_snapshot::load_kept;
 use whittle_units::ClusterName;
 
@@ -42,7 +42,7 @@ impl<P: Rights> Run<'_, P> {
         if after != before {
             self.ports.store().write(cluster, &after, revision).await?;
         }
-        self.ports.store().append(cluster, &self.report.decisions).await?;
+        self.record_decisions().await;
         Ok(true)
     }
 }

@@ -32,7 +32,7 @@ use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
     LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Settings, StatusWriter, TokenBuckets, advance,
-    concurrently, error_chain, metrics, publish_event, readable, rights, save, unless_outdated, write_mirror,
+    concurrently, error_chain, metrics, publish_event, readable, record_decisions, rights, save, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, TypeInputs, shifted_zones, warm};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -102,9 +102,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), is_register_rung: Arc::default(), report };
     run.request_refresh(&due).await?;
     let outcome = run.launch_all(due).await;
-    if !run.report.decisions.is_empty() {
-        ports.store().append(cluster, &run.report.decisions).await?;
-    }
+    let recorded = record_decisions(ports.store(), cluster, &run.report.decisions).await;
+    recorded.count_failure(&mut run.report, "decisions_unrecorded");
     outcome?;
     run.make_dry_runs(dry_runs).await?;
     Ok(run.report)

@@ -21,7 +21,7 @@ use whittle_claims::{
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
     Involved, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError,
-    advance, concurrently, is_owned, metrics, publish_event, readable, rights, save, write_mirror,
+    advance, concurrently, is_owned, metrics, publish_event, readable, record_decisions, rights, save, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
@@ -157,7 +157,8 @@ async fn reconcile_changing<P: Rights>(
 
 /// Stores what a run found out, and what nobody waits for.
 async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut report: Report) -> Result<Report, HandleError> {
-    ports.store().append(cluster, &report.decisions).await?;
+    let recorded = record_decisions(ports.store(), cluster, &report.decisions).await;
+    recorded.count_failure(&mut report, "decisions_unrecorded");
     pool_health::store_outcomes(ports, cluster, &work.outcomes, &mut report).await?;
     let objects = ClusterObjects::default();
     let run = Run { ports, cluster, objects: &objects };

@@ -17,7 +17,7 @@ use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
     CLAIMS_PER_REQUEST, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors,
     Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
-    lease_held_report, publish_event, release_lease, rights, write_planned_mirror,
+    lease_held_report, publish_event, record_decisions, release_lease, rights, write_planned_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_solver::Memory;
@@ -112,7 +112,8 @@ impl<P: Rights> Run<'_, P> {
             state::write_if_changed(self.ports.store(), self.cluster, &unplaced, &after, &mut report).await;
         }
         state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
-        self.ports.store().append(self.cluster, &report.decisions).await?;
+        let recorded = record_decisions(self.ports.store(), self.cluster, &report.decisions).await;
+        recorded.count_failure(&mut report, "decisions_unrecorded");
         self.ring_for_unreadable(unbound, &snapshot).await;
         Ok(report)
     }

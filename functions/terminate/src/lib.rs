@@ -17,7 +17,7 @@ use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
     ClaimStore, Clock, CloudError, CloudErrorKind, ClusterError, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors,
     Nodes, Queues, RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, TokenBuckets, WriteError,
-    rights, save, unless_conflict,
+    record_decisions, rights, save, unless_conflict,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -66,9 +66,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
     }
     let mut run = Run { ports, zonal_shift: settings.zonal_shift, claim: stored, report: Report::default() };
     let outcome = run.step().await;
-    if !run.report.decisions.is_empty() {
-        ports.store().append(&claim.cluster, &run.report.decisions).await?;
-    }
+    let recorded = record_decisions(ports.store(), &claim.cluster, &run.report.decisions).await;
+    recorded.count_failure(&mut run.report, "decisions_unrecorded");
     let next = match outcome {
         Ok(next) => next,
         // The claim or the Node was changed concurrently: the next run reads the change.

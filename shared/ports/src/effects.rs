@@ -2,11 +2,11 @@
 //!
 //! Their order is the handlers' own: what a killed run leaves behind depends on it.
 
-use crate::{Clock, ClusterEvent, HandleError, Mirrors, Ports, RecordReader, Records, Report, StatusWriter, WriteError};
+use crate::{Clock, ClusterEvent, DecisionLog, HandleError, Mirrors, Ports, RecordReader, Records, Report, StatusWriter, WriteError};
 use futures::stream::{self, StreamExt};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
-use whittle_claims::{Claim, Machine, Record, Revision, mirror};
+use whittle_claims::{Claim, DecisionRecord, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_units::{ClusterName, Price, Resources, SignedDuration, Timestamp};
 
@@ -49,6 +49,15 @@ pub async fn write_mirror<K: Mirrors>(api: &K, claim: &Claim) -> BestEffort {
 pub async fn write_planned_mirror<K: Mirrors>(api: &K, claim: &Claim) -> BestEffort {
     let planned = NodeClaim { status: NodeClaimStatus::default(), ..mirror(claim) };
     BestEffort::of(&api.apply_mirror(&claim.key.cluster, &planned).await)
+}
+
+/// Records the decisions of a run. They have been executed, and nothing reads them to decide: a run that failed for them would be made
+/// again, minutes later, and not record them either.
+pub async fn record_decisions<S: DecisionLog>(log: &S, cluster: &ClusterName, decisions: &[DecisionRecord]) -> BestEffort {
+    if decisions.is_empty() {
+        return BestEffort::Done;
+    }
+    BestEffort::of(&log.append(cluster, decisions).await)
 }
 
 /// Publishes an Event. Its content is also in the decision log, on an object or in a metric.
@@ -129,4 +138,36 @@ pub async fn update_record<R: Record, P: Ports<Store: Records>>(
         }
     }
     Ok(Update::Lost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::StoreError;
+    use futures::FutureExt;
+    use whittle_claims::DecisionKind;
+
+    /// A log that takes nothing.
+    struct Refusing;
+
+    impl DecisionLog for Refusing {
+        async fn append(&self, _: &ClusterName, _: &[DecisionRecord]) -> Result<(), StoreError> {
+            Err(StoreError::Throttled { what: "the decision log".to_owned() })
+        }
+        async fn recent(&self, _: &ClusterName, _: Option<&str>, _: usize) -> Result<Vec<DecisionRecord>, StoreError> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn decisions_that_cannot_be_recorded_are_counted_and_fail_nothing() {
+        let mut report = Report::default();
+        let record = |report: &Report| record_decisions(&Refusing, &"c".into(), &report.decisions).now_or_never();
+        assert_eq!(record(&report), Some(BestEffort::Done), "there are none");
+        report.decide(Timestamp::UNIX_EPOCH, DecisionKind::Kept, "node/n", "it is kept");
+        let recorded = record(&report);
+        assert_eq!(recorded, Some(BestEffort::Failed));
+        recorded.unwrap().count_failure(&mut report, "decisions_unrecorded");
+        assert_eq!(report.counted("decisions_unrecorded"), 1);
+    }
 }
