@@ -20,8 +20,8 @@ use whittle_dynamo::DynamoStore;
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, ClaimStore, ClassProfile, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases, Mirrors, Records,
-    Settings, contracts,
+    Adapters, CatalogRead, ClaimStore, ClassProfile, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases,
+    Mirrors, Records, Settings, contracts,
 };
 use whittle_tests::account;
 use whittle_tests::clock::FixedClock;
@@ -84,8 +84,8 @@ impl Discovery for Cleaner {
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.0.release_class(cluster, class).await
     }
-    async fn catalog(&self, _: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
-        Ok(b"catalog".to_vec())
+    async fn catalog(&self, _: Option<&[u8]>) -> Result<CatalogRead, CloudError> {
+        Ok(CatalogRead { blob: b"catalog".to_vec(), prices_failed: None })
     }
     async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
         Ok(known.to_vec())

@@ -2,13 +2,19 @@
 //! spot prices often; types, zones and on-demand prices need not. All clusters of the region share the catalog and its reads.
 
 use crate::{Done, Rights, Run};
+use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::{CatalogReads, Revision};
-use whittle_ports::{CatalogWriter, Clock, Discovery, HandleError, RegionStore, StoreError, unless_conflict};
+use whittle_ports::{
+    CatalogWriter, Clock, ClusterEvent, Discovery, HandleError, Involved, RegionStore, StoreError, metrics, publish_event, unless_conflict,
+};
 use whittle_snapshot::warm;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// A part is read again this long before it is as old as the settings allow, because runs are not punctual.
 const EARLY: SignedDuration = SignedDuration::from_mins(1);
+
+/// How soon prices are read again that could not be. The price list is asked for all of the region's, so not in every run.
+const PRICES_RETRY: SignedDuration = SignedDuration::from_mins(15);
 
 /// Whether a part was read so recently that it is not read again. A time in the future comes from a wrong clock and does not count.
 fn is_fresh(read_at: Option<Timestamp>, valid_for: SignedDuration, now: Timestamp) -> bool {
@@ -18,8 +24,18 @@ fn is_fresh(read_at: Option<Timestamp>, valid_for: SignedDuration, now: Timestam
 
 impl<P: Rights> Run<'_, P> {
     /// Reads the parts of the region's catalog that were not read recently, and stores it if it differs. When one part cannot be
-    /// read, its last values stay and the other is stored all the same; the error is returned at the end.
+    /// read, its last values stay and the other is stored all the same; the error is returned at the end. It is none when on-demand prices
+    /// alone cannot be read, of which a table stands in: that is counted and shown.
     pub(crate) async fn refresh_catalog(&self, done: &mut Done) -> Result<(), HandleError> {
+        let outcome = self.refresh_parts(done).await;
+        if done.prices_failed.is_some() {
+            done.report.count("prices_not_read");
+            done.report.metric(metrics::PricesNotRead);
+        }
+        outcome
+    }
+
+    async fn refresh_parts(&self, done: &mut Done) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let known_reads = self.catalog_reads().await?;
         let mut reads = known_reads.clone();
@@ -27,20 +43,29 @@ impl<P: Rights> Run<'_, P> {
         let known = stored.as_ref().map(|stored| stored.value.as_slice());
         // A catalog of another release, or a damaged one, is read again as a whole.
         let readable = known.filter(|blob| warm::catalog(blob).is_ok());
-        let types_are_fresh = readable.is_some() && is_fresh(reads.types, self.settings.catalog_refresh, now);
+        let valid_for = match reads.prices_failed {
+            Some(_) => self.settings.catalog_refresh.min(PRICES_RETRY),
+            None => self.settings.catalog_refresh,
+        };
+        let types_are_fresh = readable.is_some() && is_fresh(reads.types, valid_for, now);
         let prices_are_fresh = types_are_fresh && is_fresh(reads.spot_prices, self.settings.spot_price_refresh, now);
         if prices_are_fresh {
             done.report.count("catalog_fresh");
+            done.prices_failed = reads.prices_failed;
             return Ok(());
         }
         let mut failure = None;
         let mut current = readable.map(<[u8]>::to_vec);
         if !types_are_fresh {
             match self.ports.cloud().catalog(known).await {
-                Ok(blob) => (current, reads.types) = (Some(blob), Some(now)),
+                Ok(read) => {
+                    reads.prices_failed = read.prices_failed.as_ref().map(ToString::to_string);
+                    (current, reads.types) = (Some(read.blob), Some(now));
+                }
                 Err(error) => failure = Some(error),
             }
         }
+        done.prices_failed.clone_from(&reads.prices_failed);
         if let Some(blob) = &mut current {
             match self.ports.cloud().with_spot_prices(blob).await {
                 Ok(priced) => (*blob, reads.spot_prices) = (priced, Some(now)),
@@ -62,6 +87,20 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         failure.map_or(Ok(()), |error| Err(HandleError::Cloud(error)))
+    }
+
+    /// Shows why prices could not be read, which no other object does: nodes are chosen by prices that stand in, and types without one are
+    /// left out.
+    pub(crate) async fn report_prices(&self, class: &Ec2NodeClass, done: &Done) {
+        let Some(error) = done.prices_failed.as_ref().filter(|_| !self.settings.shadow) else { return };
+        let message = format!(
+            "on-demand prices of the region could not be read: {error}. They are read again within {} minutes; until then the latest ones or a \
+             built-in table stand in, and types without a price there are not launched. If the call is denied, allow pricing:GetProducts for \
+             the role of refresh",
+            PRICES_RETRY.as_mins()
+        );
+        let event = ClusterEvent::warning(Involved::object(class), "PricesNotRead", message);
+        publish_event(self.ports.cluster(), self.cluster, &event).await;
     }
 
     /// When the parts were last read. Times that this release cannot read are written again.

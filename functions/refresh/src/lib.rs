@@ -57,6 +57,8 @@ pub(crate) struct Done {
     classes_wait: bool,
     /// Dry runs are pending: `launch` runs.
     dry_runs_wait: bool,
+    /// Why the region's on-demand prices, or some of them, could not be read.
+    prices_failed: Option<String>,
 }
 
 impl Done {
@@ -102,6 +104,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
             failure.get_or_insert(HandleError::Cloud(error));
         }
         run.resolve(&info, &class, (lookup, started_at), &objects, &mut done).await?;
+        run.report_prices(&class, &done).await;
     }
     let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
     // After the records: a claim that was launched with one of them is seen.

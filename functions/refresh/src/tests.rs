@@ -20,8 +20,8 @@ use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, NodeClassRecord, Rev
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, CatalogWriter, ClaimStore, ClassProfile, CloudError, CloudErrorKind, ClusterRecord, Discovery, LaunchTemplates, RecordReader,
-    Records, RegionStore, Report, Settings,
+    Adapters, CatalogRead, CatalogWriter, ClaimStore, ClassProfile, CloudError, CloudErrorKind, ClusterRecord, Discovery, LaunchTemplates,
+    RecordReader, Records, RegionStore, Report, Settings,
 };
 use whittle_sim::region::Reservation;
 use whittle_sim::{SimPorts, Simulation};
@@ -706,7 +706,7 @@ impl Discovery for Counting<'_> {
     async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
         self.ec2.release_class(cluster, class).await
     }
-    async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
+    async fn catalog(&self, known: Option<&[u8]>) -> Result<CatalogRead, CloudError> {
         self.catalogs.fetch_add(1, Ordering::Relaxed);
         if let Some(other) = &self.stores_meanwhile {
             let revision = RegionStore::catalog(self.ec2).await.unwrap().unwrap().revision;

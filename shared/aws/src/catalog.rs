@@ -19,8 +19,9 @@ const SPOT_PAGE: i32 = 2000;
 const PRICE_PAGE: i32 = 100;
 
 impl Ec2Discovery {
-    /// Reads the region's catalog but for its spot prices, which are those of `known`. An empty response is an error, so that it never replaces a complete catalog.
-    pub(crate) async fn read_catalog(&self, known: Option<&Catalog>) -> Result<Catalog, CloudError> {
+    /// Reads the region's catalog but for its spot prices, which are those of `known`, and why on-demand prices could not be read. An empty
+    /// response is an error, so that it never replaces a complete catalog.
+    pub(crate) async fn read_catalog(&self, known: Option<&Catalog>) -> Result<(Catalog, Option<CloudError>), CloudError> {
         let types = self.types().await?;
         if types.is_empty() {
             return Err(incomplete("DescribeInstanceTypes", "the response contains no types"));
@@ -32,8 +33,10 @@ impl Ec2Discovery {
         let zones: BTreeSet<&String> = offered.values().flatten().collect();
         let zones = zones.into_iter().map(|name| Zone { name: name.clone(), id: String::new() }).collect();
         let spot = known.filter(|known| known.region == self.region).map(|known| known.spot.clone()).unwrap_or_default();
-        let on_demand = on_demand(self.region.as_str(), self.on_demand_prices().await, known);
-        Ok(Catalog { region: self.region.clone(), zones, types, offered, on_demand, spot }.normalized())
+        let sells_bare_metal = types.iter().any(|facts| facts.hypervisor.is_empty());
+        let list = self.price_list(sells_bare_metal).await;
+        let on_demand = on_demand(self.region.as_str(), &list, known);
+        Ok((Catalog { region: self.region.clone(), zones, types, offered, on_demand, spot }.normalized(), list.failed))
     }
 
     async fn types(&self) -> Result<Vec<whittle_ec2::facts::InstanceTypeFacts>, CloudError> {
@@ -103,56 +106,82 @@ impl Ec2Discovery {
         Ok(found)
     }
 
-    /// On-demand prices from the Price List API, bare metal included; empty where the API cannot be reached.
-    async fn on_demand_prices(&self) -> Result<BTreeMap<String, Price>, CloudError> {
-        let Some(client) = &self.pricing else { return Ok(BTreeMap::new()) };
-        let currency = if self.region.as_str().starts_with("cn-") { "CNY" } else { "USD" };
-        let mut found = BTreeMap::new();
-        for (tenancy, family) in [("Shared", "Compute Instance"), ("Dedicated", "Compute Instance (bare metal)")] {
-            let before = found.len();
-            let mut next = None;
-            loop {
-                let request = client.get_products().service_code("AmazonEC2").max_results(PRICE_PAGE);
-                let request = request.set_filters(Some(price_filters(self.region.as_str(), tenancy, family)?)).set_next_token(next);
-                let page = send!(self, aws_sdk_pricing, "GetProducts", request)?;
-                found.extend(page.price_list().iter().filter_map(|product| product_price(product, currency)));
-                next = page.next_token.filter(|token| !token.is_empty());
-                if next.is_none() {
-                    break;
-                }
+    /// On-demand prices from the Price List API, bare metal included. What was read stays when something else cannot be.
+    async fn price_list(&self, sells_bare_metal: bool) -> PriceList {
+        let mut list = PriceList::default();
+        let Some(client) = &self.pricing else { return list };
+        let families = [("Shared", "Compute Instance", true), ("Dedicated", "Compute Instance (bare metal)", sells_bare_metal)];
+        for (tenancy, family, is_sold) in families {
+            let before = list.prices.len();
+            if let Err(error) = self.read_family(client, (tenancy, family), &mut list.prices).await {
+                // Whatever else is asked for is answered alike.
+                list.failed.get_or_insert(error);
+                break;
             }
-            if found.len() == before {
-                return Err(incomplete("GetProducts", format!("the response for {family} contains no prices")));
+            if is_sold && list.prices.len() == before {
+                list.failed.get_or_insert(incomplete("GetProducts", format!("the response for {family} contains no prices")));
             }
         }
-        Ok(found)
+        list
+    }
+
+    /// Adds the prices of a product family.
+    async fn read_family(
+        &self,
+        client: &aws_sdk_pricing::Client,
+        (tenancy, family): (&str, &str),
+        found: &mut BTreeMap<String, Price>,
+    ) -> Result<(), CloudError> {
+        let currency = if self.region.as_str().starts_with("cn-") { "CNY" } else { "USD" };
+        let mut next = None;
+        loop {
+            let request = client.get_products().service_code("AmazonEC2").max_results(PRICE_PAGE);
+            let request = request.set_filters(Some(price_filters(self.region.as_str(), tenancy, family)?)).set_next_token(next);
+            let page = send!(self, aws_sdk_pricing, "GetProducts", request)?;
+            found.extend(page.price_list().iter().filter_map(|product| product_price(product, currency)));
+            next = page.next_token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(());
+            }
+        }
     }
 }
 
-/// The on-demand prices to use. While the Price List API fails, the latest prices stay in effect, so that no node is consolidated
-/// because of an outdated price. Before its first response, and in a VPC that cannot reach it, the built-in table is used.
-fn on_demand(region: &str, fresh: Result<BTreeMap<String, Price>, CloudError>, known: Option<&Catalog>) -> BTreeMap<String, Price> {
-    let failed = match fresh {
-        Ok(fresh) if !fresh.is_empty() => {
+/// On-demand prices of the Price List API; none where it cannot be reached by intent.
+#[derive(Default)]
+struct PriceList {
+    prices: BTreeMap<String, Price>,
+    /// Why others could not be read.
+    failed: Option<CloudError>,
+}
+
+/// The on-demand prices to use. What the Price List API does not say is as it was latest, so that no node is consolidated because of an
+/// outdated price. Before its first response, and in a VPC that cannot reach it, the built-in table is used.
+fn on_demand(region: &str, list: &PriceList, known: Option<&Catalog>) -> BTreeMap<String, Price> {
+    let known = known.filter(|known| known.region.as_str() == region && !known.on_demand.is_empty());
+    let prices = list.prices.clone();
+    match (&list.failed, known) {
+        (None, _) if !prices.is_empty() => {
             // Prices of another region are irrelevant.
             let table = if tables::has_prices(region) { tables::static_on_demand_prices(region) } else { BTreeMap::new() };
-            return table.into_iter().chain(fresh).collect();
+            table.into_iter().chain(prices).collect()
         }
-        Ok(_) => None,
-        Err(error) => Some(error),
-    };
-    let known = known.filter(|known| known.region.as_str() == region && !known.on_demand.is_empty());
-    if let (Some(error), Some(known)) = (&failed, known) {
-        tracing::warn!(%error, "the price list did not respond: the latest prices stay in effect");
-        return known.on_demand.clone();
+        (Some(error), Some(known)) => {
+            let read = prices.len();
+            tracing::warn!(%error, read, "the price list did not respond: the latest prices stay in effect where none were read");
+            known.on_demand.clone().into_iter().chain(prices).collect()
+        }
+        (failed, _) => {
+            let (read, reason) = (prices.len(), failed.as_ref().map_or_else(|| "it cannot be reached".to_owned(), ToString::to_string));
+            if tables::has_prices(region) {
+                tracing::warn!(reason, read, "no price list: using the built-in table of on-demand prices");
+            } else {
+                let others = tables::price_stand_in(region);
+                tracing::error!(region, reason, read, "no price list, and no built-in table of this region: using the prices of {others}");
+            }
+            tables::static_on_demand_prices(region).into_iter().chain(prices).collect()
+        }
     }
-    let reason = failed.map_or_else(|| "it cannot be reached".to_owned(), |error| error.to_string());
-    if tables::has_prices(region) {
-        tracing::warn!(reason, "no price list: using the built-in table of on-demand prices");
-    } else {
-        tracing::error!(region, reason, "no price list, and no built-in table of this region: using the on-demand prices of us-east-1");
-    }
-    tables::static_on_demand_prices(region)
 }
 
 fn price_filters(region: &str, tenancy: &str, family: &str) -> Result<Vec<prices::Filter>, CloudError> {

@@ -19,7 +19,7 @@ use whittle_ec2::node_class::{
     InstanceProfile, Query, capacity_reservation_queries, class_of_profile, cluster_path, image_queries, instance_profile, matches_tags,
     profile_path, security_group_queries, ssm_images, ssm_parameters, subnet_queries,
 };
-use whittle_ports::{ClassProfile, Clock, CloudError, CloudErrorKind, Discovery, LaunchTemplateCleanup};
+use whittle_ports::{CatalogRead, ClassProfile, Clock, CloudError, CloudErrorKind, Discovery, LaunchTemplateCleanup};
 use whittle_units::{ClusterName, Region};
 
 /// The clients that discovery needs.
@@ -364,9 +364,10 @@ impl Discovery for Ec2Discovery {
         self.delete_unused_profile(&profile.name, &profile.arn, std::slice::from_ref(&profile.role)).await
     }
 
-    async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
+    async fn catalog(&self, known: Option<&[u8]>) -> Result<CatalogRead, CloudError> {
         let known = known.and_then(|blob| Catalog::decode(blob).ok());
-        Ok(self.read_catalog(known.as_ref()).await?.encode())
+        let (catalog, prices_failed) = self.read_catalog(known.as_ref()).await?;
+        Ok(CatalogRead { blob: catalog.encode(), prices_failed })
     }
 
     async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {

@@ -12,4 +12,7 @@ pub struct CatalogReads {
     pub types: Option<Timestamp>,
     /// Of spot prices.
     pub spot_prices: Option<Timestamp>,
+    /// Why on-demand prices, or some of them, could not be read with the types: others stand in. Absent once they could.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prices_failed: Option<String>,
 }

@@ -40,6 +40,16 @@ pub struct CloudError {
     pub message: String,
 }
 
+/// A region's catalog as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CatalogRead {
+    /// The catalog, compressed.
+    pub blob: Vec<u8>,
+    /// Why on-demand prices, or some of them, could not be read: the latest ones stand in, or before the first answer a built-in table,
+    /// perhaps of another region. `None` also where the price list cannot be reached by intent.
+    pub prices_failed: Option<CloudError>,
+}
+
 /// Creates launch templates for fleets. Only `launch` has this right.
 pub trait LaunchTemplates: Sync {
     /// Creates the template if none of its name exists.
@@ -157,9 +167,9 @@ pub trait Discovery: Sync {
     /// Deletes the resources of a class: launch templates that carry its tag, and instance profiles under its path. Profiles that
     /// instances use are kept: without one a node loses its permissions. Returns their names; success if nothing is left.
     fn release_class(&self, cluster: &ClusterName, class: &str) -> impl Answer<Vec<String>, CloudError>;
-    /// Instance types, zones and on-demand prices of the region, as a compressed catalog blob. `known` is the latest one: its spot
-    /// prices stay, and its on-demand prices are used where none can be read.
-    fn catalog(&self, known: Option<&[u8]>) -> impl Answer<Vec<u8>, CloudError>;
+    /// Instance types, zones and on-demand prices of the region. `known` is the latest catalog: its spot prices stay, and its on-demand
+    /// prices are used where none can be read.
+    fn catalog(&self, known: Option<&[u8]>) -> impl Answer<CatalogRead, CloudError>;
     /// The catalog `known` with current spot prices.
     fn with_spot_prices(&self, known: &[u8]) -> impl Answer<Vec<u8>, CloudError>;
 }

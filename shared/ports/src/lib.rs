@@ -32,8 +32,8 @@ pub use adapters::{Adapters, Ports};
 pub use advance::{advance, save};
 pub use clock::{Clock, Deadline};
 pub use cloud::{
-    ClassProfile, CloudError, CloudErrorKind, ClusterAccess, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags,
-    Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
+    CatalogRead, ClassProfile, CloudError, CloudErrorKind, ClusterAccess, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun,
+    InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
 };
 pub use cluster::{
     ClusterError, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope, StatusWriter, WorkloadReader,

@@ -179,6 +179,9 @@ catalogue! {
         }
         /// how long the first of a batch waited for its call; of `create_fleet` from the creation of the NodeClaim
         distribution(Seconds) BatchTime = "karpenter_cloudprovider_batcher_batch_time_seconds" from [Launch, Register, Sweep, Terminate] { batcher }
+        /// runs while the region's on-demand prices, or some of them, cannot be read: the latest ones or a built-in table stand in, and
+        /// types without a price there are not launched. Absent otherwise
+        counter PricesNotRead = "whittle_prices_not_read_total" from [Refresh] {}
         /// size of the user data of the last launch
         gauge(Bytes) UserDataBytes = "karpenter_ec2nodeclasses_userdata_bytes" from [Launch] { nodeclass }
         /// only of types that the parameter `OfferingMetrics` names

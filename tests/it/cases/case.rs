@@ -132,7 +132,7 @@ impl Case {
         self.set_prices(&mut catalog, &types, &zones);
         catalog.types = types;
         let mut catalog = catalog.normalized();
-        // The price list of a region is complete: one without bare metal would be refused.
+        // As in the price list of a region.
         catalog.on_demand.entry("m5.metal".to_owned()).or_insert(Price::from_dollars(4.608));
         catalog
     }

@@ -470,8 +470,8 @@ impl Sides {
 
     fn catalog(&mut self) {
         let blob = run(async {
-            let blob = self.discovery.catalog(None).await?;
-            self.discovery.with_spot_prices(&blob).await
+            let read = self.discovery.catalog(None).await?;
+            self.discovery.with_spot_prices(&read.blob).await
         });
         let read = Catalog::decode(&blob.unwrap()).unwrap();
         self.same("instance_types", &json!({}), Expected::Something, Ok(&read.types));

@@ -152,7 +152,7 @@ fn each_function_may_do_its_part_of_a_machines_life() {
         let place = stage.place();
         whittle_ports::contracts::network(&refresh, &place).await;
         refresh.cluster_info(&stage.cluster).await.unwrap();
-        let catalog = refresh.catalog(None).await.unwrap();
+        let catalog = refresh.catalog(None).await.unwrap().blob;
         assert_ne!(refresh.with_spot_prices(&catalog).await.unwrap(), catalog);
         let term = whittle_api::karpenter::AmiSelectorTerm { alias: Some("al2023@latest".into()), ..Default::default() };
         assert_ne!(refresh.images(&[term], "1.33").await.unwrap(), []);

@@ -63,7 +63,7 @@ fn usual_overhead() -> Resources {
     Resources::from([("cpu", Quantity::from_milli(100)), ("memory", Quantity::from_mebibytes(10))])
 }
 
-/// AWS's price list has bare metal; one without is taken for incomplete.
+/// AWS's price list has bare metal.
 const BARE_METAL: (&str, f64) = ("m5.metal", 4.608);
 
 /// Reads a catalog for a region with these zones, which the catalog's own stand for in their order; further ones are not sold in.

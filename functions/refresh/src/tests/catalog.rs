@@ -5,6 +5,7 @@ use futures::executor::block_on;
 use whittle_ec2::facts::Catalog;
 use whittle_ports::{CatalogWriter, RegionStore, Settings};
 use whittle_sim::SimPorts;
+use whittle_testkit::TestWorld;
 use whittle_units::{Price, SignedDuration};
 
 /// Runs every `every` minutes, and the expected number of reads of types and of spot prices.
@@ -89,6 +90,64 @@ fn a_part_that_cannot_be_read_keeps_its_last_values_and_does_not_hold_up_the_oth
         assert_eq!(ec2.counts()[0], u32::from(refuses_types), "what was not read is read by the next run");
         assert_eq!(Catalog::decode(&stored_catalog(&ports)).unwrap(), current);
     }
+}
+
+/// Messages of the Events about prices.
+fn told_of_prices(simulation: &TestWorld) -> Vec<String> {
+    let world = simulation.world();
+    let events = world.cluster.events.iter().filter(|kept| kept.event.reason == "PricesNotRead");
+    events.map(|kept| kept.event.message.clone()).collect()
+}
+
+#[test]
+fn prices_that_cannot_be_read_are_shown_and_read_again_within_a_quarter_of_an_hour() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let current = stored_catalog(&ports);
+    let mut known = Catalog::decode(&current).unwrap();
+    known.on_demand.insert("m5.large".to_owned(), Price::from_dollars(9.0));
+    replace_catalog(&ports, &known.encode());
+    simulation.run_for(SignedDuration::from_hours(12));
+    simulation.world().region.denied.insert("GetProducts");
+    let ec2 = Counting::over(&ports);
+    let run = |shadow: bool| {
+        let settings = Settings { shadow, ..Settings::default() };
+        let report = block_on(crate::handle(over(&ports, &ec2), &settings, &cluster())).unwrap();
+        let is_measured = report.metrics.iter().any(|one| one.metric == "whittle_prices_not_read_total");
+        assert_eq!(is_measured, report.counted("prices_not_read") > 0);
+        (report.counted("prices_not_read"), ec2.counts()[0])
+    };
+    assert_eq!(run(true), (1, 1));
+    assert!(told_of_prices(&simulation).is_empty(), "shadow mode writes nothing to the cluster");
+    for reads in [1, 1, 1, 2, 2] {
+        assert_eq!(run(false), (1, reads), "of runs every five minutes, each reports it and the fourth reads again");
+        simulation.run_for(SignedDuration::from_mins(5));
+    }
+    let told = told_of_prices(&simulation);
+    assert!(told.iter().all(|text| text.contains("GetProducts") && text.contains("role of refresh")) && !told.is_empty(), "{told:?}");
+    let stored = Catalog::decode(&stored_catalog(&ports)).unwrap();
+    assert_eq!(stored.on_demand_price("m5.large"), Some(Price::from_dollars(9.0)), "the latest prices stay");
+    simulation.world().region.denied.clear();
+    simulation.run_for(SignedDuration::from_mins(5));
+    assert_eq!(run(false), (0, 3));
+    assert!(stored_catalog(&ports) == current);
+    simulation.run_for(SignedDuration::from_hours(11));
+    assert_eq!(run(false), (0, 3), "and then as seldom as ever");
+}
+
+#[test]
+fn without_any_price_of_the_region_a_table_stands_in_and_is_not_kept_for_long() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let current = stored_catalog(&ports);
+    replace_catalog(&ports, b"no catalog");
+    simulation.world().region.denied.insert("GetProducts");
+    assert_eq!(super::run(&simulation).counted("prices_not_read"), 1);
+    assert!(!Catalog::decode(&stored_catalog(&ports)).unwrap().on_demand.is_empty());
+    simulation.world().region.denied.clear();
+    simulation.run_for(SignedDuration::from_mins(15));
+    assert_eq!(super::run(&simulation).counted("prices_not_read"), 0);
+    assert!(stored_catalog(&ports) == current);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::{ImageVariant, PlacementGroup};
-use whittle_ports::{CloudErrorKind, Discovery};
+use whittle_ports::{CloudError, CloudErrorKind, Discovery};
 use whittle_units::Price;
 
 fn discovery(wire: &Wire, isolation: Isolation) -> Ec2Discovery {
@@ -175,7 +175,7 @@ fn the_catalog_holds_types_zones_and_prices() {
         (200, SPOT),
     ]);
     let discovery = discovery(&wire, Isolation::Reachable);
-    let blob = run(discovery.catalog(None)).unwrap();
+    let blob = run(discovery.catalog(None)).unwrap().blob;
     let on_demand = Catalog::decode(&blob).unwrap();
     assert_eq!(on_demand.spot_price("m5.large", "us-east-1a"), on_demand.on_demand_price("m5.large"), "until spot prices are read");
     let blob = run(discovery.with_spot_prices(&blob)).unwrap();
@@ -192,32 +192,79 @@ fn the_catalog_holds_types_zones_and_prices() {
     assert!(wire.bodies()[2].contains("Compute Instance") && wire.bodies()[3].contains("bare metal"));
 }
 
+/// What a region's catalog is read as, with these responses of the price list.
+fn read<const N: usize>(types: &str, list: [(u16, String); N], known: Option<&Catalog>) -> (Catalog, Option<CloudError>) {
+    let wire = Wire::answering([(200, types), (200, OFFERINGS)]);
+    wire.answers.lock().unwrap().extend(list);
+    let known = known.map(Catalog::encode);
+    let read = run(discovery(&wire, Isolation::Reachable).catalog(known.as_deref())).unwrap();
+    assert!(wire.answers.lock().unwrap().is_empty(), "each response is asked for");
+    (Catalog::decode(&read.blob).unwrap(), read.prices_failed)
+}
+
+fn no_access() -> (u16, String) {
+    (400, json!({"__type": "AccessDeniedException", "message": "no"}).to_string())
+}
+
+fn no_products() -> (u16, String) {
+    (200, json!({"PriceList": []}).to_string())
+}
+
+/// A catalog with one price.
+fn priced(region: &str, name: &str, dollars: f64) -> Catalog {
+    let on_demand = [(name.to_owned(), Price::from_dollars(dollars))].into();
+    Catalog { region: region.into(), on_demand, ..Catalog::default() }
+}
+
+/// The types with one of bare metal besides.
+fn with_bare_metal() -> String {
+    let (start, end) = TYPES.split_once("<item>").unwrap();
+    let virtual_one = format!("<item>{}</item>", end.rsplit_once("</item></instanceTypeSet>").unwrap().0);
+    let metal = virtual_one.replace("m5.large", "m5.metal").replace("<hypervisor>nitro</hypervisor>", "");
+    format!("{start}{virtual_one}{metal}</instanceTypeSet></DescribeInstanceTypesResponse>")
+}
+
 #[test]
-fn without_the_price_list_the_built_in_prices_are_used() {
-    let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
-    let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (400, &denied)]);
-    let blob = run(discovery(&wire, Isolation::Reachable).catalog(None)).unwrap();
+fn without_the_price_list_the_built_in_prices_are_used_and_the_cause_is_known() {
+    let (catalog, failed) = read(TYPES, [no_access()], None);
     let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
-    assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), table.get("m5.large").copied());
+    assert_eq!(catalog.on_demand_price("m5.large"), table.get("m5.large").copied());
+    let failed = failed.unwrap();
+    assert_eq!((failed.call, failed.kind), ("GetProducts", CloudErrorKind::Unauthorized));
+    let isolated = discovery(&Wire::answering([(200, TYPES), (200, OFFERINGS)]), Isolation::Isolated);
+    assert_eq!(run(isolated.catalog(None)).unwrap().prices_failed, None, "the price list is not asked by intent");
 }
 
 #[test]
 fn when_the_price_list_fails_the_latest_prices_are_kept() {
-    let denied = json!({"__type": "AccessDeniedException", "message": "no"}).to_string();
-    let known = |region: &str| Catalog {
-        region: region.into(),
-        zones: Vec::new(),
-        types: Vec::new(),
-        offered: [("m5.large".to_owned(), vec!["us-east-1a".to_owned()])].into(),
-        on_demand: [("m5.large".to_owned(), Price::from_dollars(0.5))].into(),
-        spot: std::collections::BTreeMap::new(),
-    };
     let table = whittle_ec2::facts::tables::static_on_demand_prices("us-east-1");
     for (region, expected) in [("us-east-1", Some(Price::from_dollars(0.5))), ("eu-west-1", table.get("m5.large").copied())] {
-        let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (400, &denied)]);
-        let blob = run(discovery(&wire, Isolation::Reachable).catalog(Some(&known(region).encode()))).unwrap();
-        assert_eq!(Catalog::decode(&blob).unwrap().on_demand_price("m5.large"), expected, "latest prices of {region}");
+        let (catalog, failed) = read(TYPES, [no_access()], Some(&priced(region, "m5.large", 0.5)));
+        assert_eq!(catalog.on_demand_price("m5.large"), expected, "latest prices of {region}");
+        assert!(failed.is_some());
     }
+}
+
+#[test]
+fn prices_that_were_read_are_used_when_others_could_not_be() {
+    let metal = with_bare_metal();
+    let virtual_one = || (200, price_list("m5.large", "0.1230000000"));
+    let known = priced("us-east-1", "m5.metal", 7.0);
+    for last in [no_products(), no_access()] {
+        let (catalog, failed) = read(&metal, [virtual_one(), last], Some(&known));
+        assert_eq!(catalog.on_demand_price("m5.large"), Some(Price::from_dollars(0.123)));
+        assert_eq!(catalog.on_demand_price("m5.metal"), Some(Price::from_dollars(7.0)), "the latest");
+        assert_eq!(failed.unwrap().call, "GetProducts");
+    }
+    let (catalog, failed) = read(&metal, [no_products(), (200, price_list("m5.metal", "5"))], Some(&known));
+    assert_eq!(catalog.on_demand_price("m5.metal"), Some(Price::from_dollars(5.0)));
+    assert!(failed.unwrap().message.contains("Compute Instance"));
+}
+
+#[test]
+fn a_region_without_bare_metal_needs_no_prices_of_it() {
+    let (catalog, failed) = read(TYPES, [(200, price_list("m5.large", "0.1230000000")), no_products()], None);
+    assert_eq!((catalog.on_demand_price("m5.large"), failed), (Some(Price::from_dollars(0.123)), None));
 }
 
 #[test]
@@ -228,7 +275,7 @@ fn an_empty_response_is_an_error_and_never_replaces_a_catalog() {
     let no_prices = "<DescribeSpotPriceHistoryResponse><spotPriceHistorySet/></DescribeSpotPriceHistoryResponse>";
     let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, no_prices)]);
     let discovery = discovery(&wire, Isolation::Isolated);
-    let known = run(discovery.catalog(None)).unwrap();
+    let known = run(discovery.catalog(None)).unwrap().blob;
     assert_eq!(run(discovery.with_spot_prices(&known)).unwrap_err().call, "DescribeSpotPriceHistory");
 }
 
@@ -239,7 +286,7 @@ fn reading_types_keeps_the_spot_prices_of_the_same_region() {
     for (region, kept) in [("us-east-1", true), ("eu-west-1", false)] {
         let wire = Wire::answering([(200, TYPES), (200, OFFERINGS)]);
         let known = Catalog { region: region.into(), spot: spot.clone(), ..Catalog::default() };
-        let blob = run(discovery(&wire, Isolation::Isolated).catalog(Some(&known.encode()))).unwrap();
+        let blob = run(discovery(&wire, Isolation::Isolated).catalog(Some(&known.encode()))).unwrap().blob;
         assert_eq!(Catalog::decode(&blob).unwrap().spot, if kept { spot.clone() } else { Default::default() }, "{region}");
     }
 }

@@ -201,7 +201,7 @@ pub async fn placement_groups(cloud: &impl Discovery, known: &PlacementGroup) {
 /// If the adapter violates the contract.
 pub async fn catalog(cloud: &impl Discovery) -> Catalog {
     let decode = |blob: &[u8]| Catalog::decode(blob).expect("a catalog is read as it was written");
-    let read = async |known: Option<&[u8]>| cloud.catalog(known).await.expect("the catalog is read");
+    let read = async |known: Option<&[u8]>| cloud.catalog(known).await.expect("the catalog is read").blob;
     let first = read(None).await;
     assert!(read(None).await == first, "what did not change is the same bytes");
     let unpriced = decode(&first);

@@ -103,8 +103,8 @@ async fn tokens_given_to_racing_takers(store: &impl TokenBuckets, name: &str, no
 async fn the_times_of_the_catalog_are_those_of_the_last_write(store: &impl CatalogWriter, now: Timestamp) {
     assert_eq!(store.catalog_reads().await, Ok(None), "the region is fresh");
     for reads in [
-        CatalogReads { types: Some(now), spot_prices: None },
-        CatalogReads { types: Some(now), spot_prices: Some(after(now, 300)) },
+        CatalogReads { types: Some(now), ..CatalogReads::default() },
+        CatalogReads { types: Some(now), spot_prices: Some(after(now, 300)), prices_failed: Some("denied".to_owned()) },
         CatalogReads::default(),
     ] {
         store.put_catalog_reads(&reads).await.expect("the store responds");

@@ -14,8 +14,8 @@ use whittle_ec2::interruption::InstanceStatus;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ec2::node_class::ssm_images;
 use whittle_ports::{
-    ClassProfile, CloudError, CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags, Instances,
-    LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
+    CatalogRead, ClassProfile, CloudError, CloudErrorKind, Discovery, DryRuns, Fleets, InstanceChecks, InstanceRun, InstanceTags,
+    Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator, ZonalShifts,
 };
 use whittle_units::{ClusterName, InstanceId};
 
@@ -255,8 +255,13 @@ impl Discovery for SimPorts {
         })
         .await
     }
-    async fn catalog(&self, known: Option<&[u8]>) -> Result<Vec<u8>, CloudError> {
-        self.call(EC2, "DescribeInstanceTypes", |world| Ok(world.region.catalog_over(known))).await
+    async fn catalog(&self, known: Option<&[u8]>) -> Result<CatalogRead, CloudError> {
+        self.call(EC2, "DescribeInstanceTypes", |world| {
+            let prices_failed = world.region.permits("GetProducts").err();
+            let blob = if prices_failed.is_some() { world.region.catalog_with_old_prices(known) } else { world.region.catalog_over(known) };
+            Ok(CatalogRead { blob, prices_failed })
+        })
+        .await
     }
     async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
         self.call(EC2, "DescribeSpotPriceHistory", |world| {

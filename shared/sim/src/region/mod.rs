@@ -292,6 +292,13 @@ impl Region {
         }
     }
 
+    /// The same while no on-demand price can be read: those of the known catalog stand in, before the first those of the built-in tables.
+    pub fn catalog_with_old_prices(&self, known: Option<&[u8]>) -> Vec<u8> {
+        let Catalog { on_demand, spot, .. } = known.and_then(|known| Catalog::decode(known).ok()).unwrap_or_default();
+        let on_demand = if on_demand.is_empty() { tables::static_on_demand_prices(&self.name) } else { on_demand };
+        Catalog { on_demand, spot, ..(*self.catalog).clone() }.normalized().encode()
+    }
+
     /// A catalog with the region's spot prices; an error for what is none.
     pub fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CatalogError> {
         let current = self.catalog_blob();
