@@ -3,6 +3,7 @@
 use super::{claim, node, ready};
 use crate::turn::Turn;
 use futures::executor::block_on;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use whittle_api::conditions::{self, INITIALIZED, NODE_REGISTRATION_HEALTHY, REGISTERED};
@@ -424,6 +425,43 @@ fn missing_tags_are_added_to_an_instance_once() {
     let kept = simulation.claim(&own.key);
     assert_eq!(kept.annotations[labels::INSTANCE_TAGGED], "true");
     assert_eq!(run(&simulation).counted("tagged"), 0);
+}
+
+/// A machine with this many tags of its class, and two of AWS's, after a run that tags it: its tags, and what Events say of them.
+fn tagged_beside(count: usize) -> (TestWorld, BTreeMap<String, String>, Vec<String>) {
+    let simulation = still();
+    let own = owned(claim(), "a");
+    simulation.store(&own);
+    simulation.create(ready(node()));
+    let launched = own.machine().unwrap();
+    let of_class = (0..count).map(|number| format!("k{number:02}"));
+    let all = of_class.chain(["aws:ec2:fleet-id".to_owned(), "aws:ec2launchtemplate:id".to_owned()]);
+    simulation.start_machine(Instance { tags: all.map(|key| (key, String::new())).collect(), ..instance_of(launched) });
+    assert_eq!(run(&simulation).counted("tagged"), 1);
+    let tags = simulation.world().region.machines[&launched.instance_id].instance.tags.clone();
+    let events = simulation.world().cluster.events.clone();
+    let told = events.into_iter().filter(|kept| kept.event.reason == "TagsLeftOut").map(|kept| kept.event.message).collect();
+    (simulation, tags, told)
+}
+
+#[test]
+fn a_tag_that_an_instance_has_no_room_for_is_left_out_and_said_once() {
+    let (simulation, tags, told) = tagged_beside(48);
+    assert!(tags.contains_key(labels::TAG_CLUSTER) && tags.contains_key(labels::TAG_NODE_CLAIM) && !tags.contains_key(labels::TAG_NAME));
+    assert!(told.len() == 1 && told[0].contains("no tag Name") && told[0].contains("spec.tags"), "{told:?}");
+    let report = run(&simulation);
+    assert_eq!((report.counted("tagged"), report.counted("tags_failed")), (0, 0), "it is not tried again");
+    let (_, tags, told) = tagged_beside(47);
+    assert!(tags.contains_key(labels::TAG_NAME) && told.is_empty(), "tags of AWS do not count: {told:?}");
+}
+
+#[test]
+fn an_instance_that_may_not_be_tagged_is_tried_again() {
+    let simulation = unnamed(2, true);
+    simulation.world().region.denied.insert("CreateTags");
+    assert_eq!(run(&simulation).counted("tags_failed"), 2);
+    simulation.world().region.denied.clear();
+    assert_eq!(run(&simulation).counted("tagged"), 2);
 }
 
 /// A world with this many initialized claims whose instances lack tags; EC2 shows them or does not.

@@ -19,6 +19,9 @@ use whittle_ports::{
 };
 use whittle_units::{ClusterName, InstanceId};
 
+/// The tags that EC2 takes of an instance, without those of AWS itself.
+const TAGS_MAX: usize = 50;
+
 fn invalid(call: &'static str, code: &str, message: String) -> CloudError {
     CloudError { kind: CloudErrorKind::Invalid, call, code: code.to_owned(), message }
 }
@@ -136,8 +139,14 @@ impl InstanceTags for SimPorts {
                 code: "InvalidInstanceID.NotFound".to_owned(),
                 message: format!("The instance ID '{id}' does not exist"),
             };
+            world.region.permits("CreateTags")?;
             let machine = world.region.machines.get_mut(id).ok_or_else(missing)?;
-            machine.instance.tags.extend(tags.iter().cloned());
+            let mut tagged = machine.instance.tags.clone();
+            tagged.extend(tags.iter().cloned());
+            if tagged.keys().filter(|key| !key.starts_with("aws:")).count() > TAGS_MAX {
+                return Err(invalid("CreateTags", "TagLimitExceeded", format!("The maximum number of Tags for '{id}' has been reached.")));
+            }
+            machine.instance.tags = tagged;
             Ok(())
         })
         .await
