@@ -212,6 +212,10 @@ pub(crate) fn check_claim(
     let Some(merged) = problem.merge(target.set, relaxation.full, LabelsOf::NewNode) else {
         return Err(incompatibility(problem, &target, relaxation.full));
     };
+    // One alone is bounded: on a machine of its own it is as welcome as any.
+    if merged != target.set && problem.sets.is_overgrown(problem.pools[target.pool].set, merged) {
+        return Err(FitError::Permanent);
+    }
     let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;

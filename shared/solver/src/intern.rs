@@ -167,7 +167,23 @@ pub(crate) struct Sets {
     pinned: Map<(SetId, Key, Vals), SetId>,
 }
 
+/// How many labels the pods of a claim may constrain beyond its NodePool: a NodeClaim takes 100 requirements, and its claim has to fit into
+/// an item of the table. Real pods constrain a handful.
+pub(crate) const LABELS_MAX: usize = 64;
+/// How many values these constraints may list.
+pub(crate) const VALUES_MAX: usize = 3000;
+
 impl Sets {
+    /// Whether pods have added more to a NodePool's own requirements than a claim can hold.
+    pub(crate) fn is_overgrown(&self, own: SetId, set: SetId) -> bool {
+        let extent = |set: SetId| {
+            let entries = self.get(set).iter();
+            entries.fold((0, 0), |(keys, values), (_, allowed)| (keys + 1, values + allowed.listed().len()))
+        };
+        let ((keys, values), (own_keys, own_values)) = (extent(set), extent(own));
+        keys > own_keys + LABELS_MAX || values > own_values + VALUES_MAX
+    }
+
     pub(crate) fn id(&mut self, set: Set) -> SetId {
         if let Some(id) = self.id_of.get(&set) {
             return *id;

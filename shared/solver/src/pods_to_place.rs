@@ -2,8 +2,9 @@
 
 use super::builder::{ProblemBuilder, Questions};
 use super::ids::{HostId, Id as _, IdVec, PodId};
+use super::intern::{LABELS_MAX, VALUES_MAX};
 use super::relaxation;
-use whittle_api::k8s::{Pod, PodSpec};
+use whittle_api::k8s::{NodeSelectorTerm, Pod, PodSpec};
 use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Allowed, Operator, term_requirements};
@@ -74,7 +75,7 @@ pub(crate) fn select<'a>(builder: &ProblemBuilder<'a>) -> Selection<'a> {
             if !pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
                 continue;
             }
-            let fault = builder.volumes.alternatives(pod).err().or_else(|| pods::empty_affinity(pod));
+            let fault = builder.volumes.alternatives(pod).err().or_else(|| pods::empty_affinity(pod)).or_else(|| overloaded(&pod.spec));
             if let Some(fault) = fault {
                 rejected.push(Rejected::new(pod, Reason::Ignored(vec![fault]), simulated_from));
             } else {
@@ -114,7 +115,25 @@ fn overloaded(spec: &PodSpec) -> Option<String> {
     let node = affinity.and_then(|a| a.node_affinity.as_ref());
     let terms = node.map_or(0, |n| n.preferred.len() + n.required.as_ref().map_or(0, |r| r.node_selector_terms.len()));
     let over = |count: usize, max: usize, what: &str| (count > max).then(|| format!("it has {count} {what}: at most {max} are looked at"));
-    over(about_pods, POD_TERMS_MAX, "terms about other pods").or_else(|| over(terms, NODE_TERMS_MAX, "terms of node affinity"))
+    let (labels, values) = constrained(spec);
+    over(about_pods, POD_TERMS_MAX, "terms about other pods")
+        .or_else(|| over(terms, NODE_TERMS_MAX, "terms of node affinity"))
+        .or_else(|| over(labels, LABELS_MAX, "constraints on labels in its node selector and a term of node affinity"))
+        .or_else(|| over(values, VALUES_MAX, "values in its node selector and a term of node affinity"))
+}
+
+/// How many labels the pod constrains at once, and with how many values: by its node selector, one required and one preferred term. All of
+/// them become requirements of its machine's claim.
+fn constrained(spec: &PodSpec) -> (usize, usize) {
+    let node = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
+    let required = node.and_then(|n| n.required.as_ref()).into_iter().flat_map(|r| &r.node_selector_terms);
+    let preferred = node.into_iter().flat_map(|n| &n.preferred).map(|p| &p.preference);
+    let (required, preferred): (Vec<_>, Vec<_>) = (required.collect(), preferred.collect());
+    let most = |count: fn(&NodeSelectorTerm) -> usize| {
+        let of = |terms: &[&NodeSelectorTerm]| terms.iter().map(|term| count(term)).max().unwrap_or_default();
+        spec.node_selector.len() + of(&required) + of(&preferred)
+    };
+    (most(|term| term.match_expressions.len()), most(|term| term.match_expressions.iter().map(|one| one.values.len()).sum()))
 }
 
 /// Whether the pod excludes all NodePools: its requirement on the NodePool label, including its heaviest preference, is

@@ -41,6 +41,42 @@ fn ten_thousand_terms_are_refused_by_their_number() {
     beside(many("podAntiAffinity", 200), None);
 }
 
+/// A term of this many labels that no NodePool defines, each without `values` values, named after `name`.
+fn excluding(name: &str, labels: usize, values: usize) -> Value {
+    let values: Vec<String> = (0..values).map(|n| format!("{name}-{n}")).collect();
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let term: Vec<Value> = (0..labels).map(|n| expr(&format!("example.com/{name}-{n}"), "NotIn", &values)).collect();
+    required(&[&term])
+}
+
+/// A claim takes over what its pods ask of labels, and one that is too large to be stored would hold up all others.
+#[test]
+fn more_labels_and_values_than_a_claim_can_hold_are_refused() {
+    beside(excluding("many", 65, 1), Some("it has 65 constraints on labels"));
+    beside(excluding("many", 1, 3001), Some("it has 3001 values"));
+    beside(excluding("many", 64, 1), None);
+    beside(excluding("many", 1, 3000), None);
+}
+
+#[test]
+fn pods_that_ask_for_more_than_a_claim_can_hold_together_get_machines_apart() {
+    for packing in [Packing::Reference, Packing::Best] {
+        let mut world = World::new();
+        world.options.packing = packing;
+        for (name, labels, values) in [("a", 40, 1), ("b", 40, 1), ("c", 1, 2000), ("d", 1, 2000)] {
+            world.pod(name, all(&[json!({"cpu": "10m"}), excluding(name, labels, values)]));
+        }
+        world.pods("good", 5, &json!({"cpu": "10m"}));
+        let plan = world.solve(&world.options);
+        assert!(left(&plan).is_empty(), "{:?}", reasons(&plan));
+        assert_eq!(plan.claims.len(), 2, "{packing:?}");
+        for claim in &plan.claims {
+            let values = claim.requirements.iter().map(|requirement| requirement.values.len()).sum::<usize>();
+            assert!(claim.requirements.len() <= 100 && values <= 3500, "{} with {values} values", claim.requirements.len());
+        }
+    }
+}
+
 #[test]
 fn absurd_amounts_are_refused_or_do_not_fit() {
     beside(json!({"cpu": "-4"}), Some("a request cannot be negative"));
