@@ -246,10 +246,11 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
             Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
         }
         "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster }) }),
-        "nodeclaims" => Some(Ring::now(Doorbell::Sweep { cluster, is_tick: false })),
+        "nodeclaims" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) }),
         // Whoever applies a NodePool often applies several.
         "nodepools" => Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),
-        "ec2nodeclasses" => Some(Ring::now(Doorbell::Refresh { cluster })),
+        // Nothing else bounds how often: each would be a run that asks EC2.
+        "ec2nodeclasses" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),
         _ => None,
     }
 }
