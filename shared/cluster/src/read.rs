@@ -412,7 +412,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let listed = self.list::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?;
         let pods = listed.items.iter().chain(listed.unreadable.iter().filter_map(|odd| odd.pod.as_deref()));
         let named: BTreeSet<(&str, String)> =
-            pods.flat_map(|pod| claim_names(pod).map(move |name| (pod.metadata.namespace.as_str(), name))).collect();
+            pods.flat_map(|pod| pod.volume_claim_names().map(move |name| (pod.metadata.namespace.as_str(), name))).collect();
         let mut found = Listed::default();
         for (namespace, name) in named {
             let claim = self.one_object::<PersistentVolumeClaim>(cluster, namespace, &name).await?;
@@ -498,15 +498,6 @@ fn legacy_identity(object: &Object) -> Option<(String, &'static str, &'static st
 
 /// The field selector for pods that are bound to no node.
 const UNBOUND: &str = "spec.nodeName=";
-
-/// Names of the volume claims of a pod, those that are made for it included.
-fn claim_names(pod: &Pod) -> impl Iterator<Item = String> {
-    pod.spec.volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(source), _) => Some(source.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, volume.name)),
-        (None, None) => None,
-    })
-}
 
 /// The field selector for pods on a node.
 fn on_node(name: &str) -> String {

@@ -297,7 +297,7 @@ fn room(input: &Input<'_>, node: &StateNode) -> NodeRoom {
             used.insert(Hash::default().text(&port).0.finish());
         }
         // What is mounted and not attached takes nothing from others, and every pod has some of it.
-        for claim in pods::claim_names(pod) {
+        for claim in pod.volume_claim_names() {
             used.insert(Hash::default().text(&pod.metadata.namespace).text(&claim).0.finish());
         }
     }

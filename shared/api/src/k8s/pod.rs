@@ -132,6 +132,14 @@ impl Pod {
     pub fn is_static(&self) -> bool {
         self.metadata.owner_references.iter().any(|owner| owner.kind == "Node")
     }
+    /// Names of the PersistentVolumeClaims that it uses, those that are made for it included; all are in its namespace.
+    pub fn volume_claim_names(&self) -> impl Iterator<Item = String> {
+        self.spec.volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(source), _) => Some(source.claim_name.clone()),
+            (None, Some(_)) => Some(format!("{}-{}", self.metadata.name, volume.name)),
+            (None, None) => None,
+        })
+    }
     /// When it was bound to its node, ended or was told to end, whichever came last; `None` while it is bound to none. In whole seconds,
     /// by the clocks of the API server and of the kubelet.
     pub fn last_event(&self) -> Option<Timestamp> {
@@ -356,4 +364,19 @@ pub struct EphemeralSource {
 #[serde(rename_all = "camelCase", default)]
 pub struct EphemeralTemplate {
     pub spec: super::PersistentVolumeClaimSpec,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_pod_uses_the_claims_that_it_names_and_those_that_are_made_for_it() {
+        let volumes = json!([
+            {"name": "token"}, {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}}, {"name": "scratch", "ephemeral": {}}
+        ]);
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web-0"}, "spec": {"volumes": volumes}})).unwrap();
+        assert_eq!(pod.volume_claim_names().collect::<Vec<_>>(), ["shared", "web-0-scratch"]);
+    }
 }

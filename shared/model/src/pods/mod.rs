@@ -22,4 +22,4 @@ pub use ports::{HostPort, host_ports};
 pub use requests::{effective_requests, negative_requests, total_requests};
 pub use tolerations::{tolerates, untolerated};
 pub use validation::{empty_affinity, is_restricted, node_constraint_errors, requirement_errors};
-pub use volumes::{EBS_DRIVER, SELECTED_NODE, VolumeUse, Volumes, claim_names};
+pub use volumes::{EBS_DRIVER, SELECTED_NODE, VolumeUse, Volumes};

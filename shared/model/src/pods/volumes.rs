@@ -79,7 +79,7 @@ impl<'a> Volumes<'a> {
     #[must_use]
     pub fn claim_errors(&self, pod: &Pod) -> Vec<String> {
         let namespace = pod.metadata.namespace.as_str();
-        let mut out: Vec<String> = claim_names(pod).iter().filter_map(|name| self.claim_error(namespace, name)).collect();
+        let mut out: Vec<String> = pod.volume_claim_names().filter_map(|name| self.claim_error(namespace, &name)).collect();
         // Kube-scheduler binds no second pod, wherever it would run; Karpenter launches a machine for it all the same.
         out.extend(shareable_claims(pod).filter_map(|name| {
             let user = self.users.get(&(namespace, name))?.metadata.key();
@@ -159,7 +159,7 @@ impl<'a> Volumes<'a> {
     /// A claim, volume or class does not exist.
     pub fn alternatives(&self, pod: &Pod) -> Result<Vec<Requirements>, String> {
         let mut out: Vec<Requirements> = Vec::new();
-        for name in claim_names(pod) {
+        for name in pod.volume_claim_names() {
             let of_claim = self.alternatives_of(&pod.metadata.namespace, &name)?;
             if of_claim.is_empty() {
                 continue;
@@ -201,8 +201,7 @@ impl<'a> Volumes<'a> {
     /// Two claims of the pod whose volumes no node reaches both, and where the first alternative of each is; `None` if there are none.
     #[must_use]
     pub fn apart(&self, pod: &Pod) -> Option<[(String, Requirements); 2]> {
-        let names = claim_names(pod);
-        let placed = names.into_iter().filter_map(|name| {
+        let placed = pod.volume_claim_names().filter_map(|name| {
             let alternatives = self.alternatives_of(&pod.metadata.namespace, &name).ok()?;
             (!alternatives.is_empty()).then_some((name, alternatives))
         });
@@ -219,13 +218,11 @@ impl<'a> Volumes<'a> {
     #[must_use]
     pub fn uses(&self, pod: &Pod) -> Vec<VolumeUse> {
         let namespace = &pod.metadata.namespace;
-        let mut out: Vec<VolumeUse> = claim_names(pod)
-            .into_iter()
-            .filter_map(|name| {
-                let driver = self.driver(self.claims.get(&(namespace.as_str(), name.as_str()))?)?;
-                Some(VolumeUse { driver, claim: format!("{namespace}/{name}") })
-            })
-            .collect();
+        let with_driver = |name: String| {
+            let driver = self.driver(self.claims.get(&(namespace.as_str(), name.as_str()))?)?;
+            Some(VolumeUse { driver, claim: format!("{namespace}/{name}") })
+        };
+        let mut out: Vec<VolumeUse> = pod.volume_claim_names().filter_map(with_driver).collect();
         out.sort();
         out.dedup();
         out
@@ -257,20 +254,6 @@ fn csi_name(provisioner: &str) -> &str {
         "kubernetes.io/portworx-volume" => "pxd.portworx.com",
         other => other,
     }
-}
-
-/// Names of the persistent volume claims of a pod, those that are made for it included.
-#[must_use]
-pub fn claim_names(pod: &Pod) -> Vec<String> {
-    pod.spec
-        .volumes
-        .iter()
-        .filter_map(|v| match (&v.persistent_volume_claim, &v.ephemeral) {
-            (Some(source), _) => Some(source.claim_name.clone()),
-            (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, v.name)),
-            (None, None) => None,
-        })
-        .collect()
 }
 
 /// The names of a pod's claims that are not made for it alone.
