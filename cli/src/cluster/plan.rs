@@ -6,7 +6,7 @@ use super::step::{Action, MARK, State, Step};
 use super::watcher;
 use crate::live::account::{DISCOVERY, EC2_SERVICE, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged, ec2_service};
 use crate::live::deployment::FUNCTIONS;
-use crate::live::kubernetes::is_anothers;
+use crate::live::kubernetes::is_anothers_pool;
 use crate::live::serving;
 use serde_json::{Value, json};
 use whittle_ports::{NamePatterns, Settings, names_of};
@@ -413,7 +413,7 @@ fn sample(facts: &Facts, wanted: &Wanted) -> Step {
     let objects = manifests::sample(&wanted.cluster, &wanted.node_role, subnets.as_deref(), groups.as_deref());
     let is_there = |object: &Value| facts.pools.iter().chain(&facts.classes).any(|one| reference(one) == reference(object));
     let missing: Vec<Value> = objects.iter().filter(|object| !is_there(object)).cloned().map(marked).collect();
-    let (others, pools): (Vec<&Value>, Vec<&Value>) = facts.pools.iter().partition(|pool| is_anothers(pool));
+    let (others, pools): (Vec<&Value>, Vec<&Value>) = facts.pools.iter().partition(|pool| is_anothers_pool(pool));
     let of_user = pools.into_iter().chain(&facts.classes).filter(|one| !is_marked(one)).count();
     let state = if of_user == 0 && !others.is_empty() && !missing.is_empty() {
         // It takes all pods, and so do most pools of others.

@@ -3,19 +3,25 @@
 use super::account::{Eks, list, text};
 use crate::programs::{Program, ProgramError};
 use serde_json::Value;
+use whittle_api::labels;
 
 /// Reads by way of `kubectl`.
 #[derive(Clone, Copy)]
 pub(crate) struct Kubernetes<'a>(pub(crate) &'a Program);
 
-/// Whether a NodePool is another controller's, such as EKS Auto Mode's: its node class is of a group of theirs.
-pub(crate) fn is_anothers(pool: &Value) -> bool {
-    !matches!(text(pool, "/spec/template/spec/nodeClassRef/group"), "" | "karpenter.k8s.aws")
+/// Whether a NodePool is another controller's, such as EKS Auto Mode's.
+pub(crate) fn is_anothers_pool(pool: &Value) -> bool {
+    is_anothers_group(text(pool, "/spec/template/spec/nodeClassRef/group"))
 }
 
-/// Whether a NodeClaim is another controller's, by the same rule.
+/// Whether a NodeClaim is another controller's.
 pub(crate) fn is_anothers_claim(claim: &Value) -> bool {
-    !matches!(text(claim, "/spec/nodeClassRef/group"), "" | "karpenter.k8s.aws")
+    is_anothers_group(text(claim, "/spec/nodeClassRef/group"))
+}
+
+/// Whether node classes of a group are another controller's. What was written before v1 may name none.
+fn is_anothers_group(group: &str) -> bool {
+    !group.is_empty() && group != labels::AWS_DOMAIN
 }
 
 /// Which API server the context reaches.

@@ -5,7 +5,7 @@ use super::{Finding, add, known};
 use crate::cluster::manifests::{self, contains, reference};
 use crate::live::account::{list, text};
 use crate::live::deployment::Stack;
-use crate::live::kubernetes::{is_anothers, name};
+use crate::live::kubernetes::{is_anothers_pool, name};
 use crate::money::counted;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -195,7 +195,7 @@ fn classes(facts: &Facts, inside: &InCluster) -> Finding {
 fn pools(facts: &Facts, inside: &InCluster) -> Finding {
     let check = "NodePools";
     known(check, &inside.pools, |pools| {
-        let (others, pools): (Vec<Value>, Vec<Value>) = pools.iter().cloned().partition(is_anothers);
+        let (others, pools): (Vec<Value>, Vec<Value>) = pools.iter().cloned().partition(is_anothers_pool);
         if pools.is_empty() && !others.is_empty() {
             let what = format!("there is none but {} of another controller: no pod gets a node of Whittle's", others.len());
             return Finding::warning(check, what, "make one with taints of its own (docs/guide/beside-others.md)");
