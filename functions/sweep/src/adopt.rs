@@ -104,7 +104,8 @@ pub(crate) fn has_finalizer(meta: &ObjectMeta) -> bool {
     meta.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER)
 }
 
-fn is_of_aws(node_claim: &NodeClaim) -> bool {
+/// Whether a NodeClaim is of this provider. The controllers of others share the finalizer's name.
+pub(crate) fn is_of_aws(node_claim: &NodeClaim) -> bool {
     let group = node_claim.spec.node_class_ref.group.as_str();
     group.is_empty() || group == labels::AWS_DOMAIN
 }

@@ -573,13 +573,9 @@ fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &
     let named = input.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.provider_id.as_str());
     let machines: BTreeSet<&str> = named.chain(unreadable::machines(input.objects)).collect();
     let running: BTreeSet<String> = input.instances.iter().map(|instance| instance.provider_id().as_str().to_owned()).collect();
-    let held = |meta: &whittle_api::ObjectMeta| meta.is_deleting() && meta.finalizers.iter().any(|f| f == labels::TERMINATION_FINALIZER);
-    // Other providers' controllers share the finalizer's name.
-    let may_be_ours = |node_claim: &&NodeClaim| {
-        let group = node_claim.spec.node_class_ref.group.as_str();
-        group.is_empty() || group == labels::AWS_DOMAIN
-    };
-    for node_claim in input.objects.node_claims.iter().filter(may_be_ours).filter(|node_claim| held(&node_claim.metadata)) {
+    let held = |meta: &whittle_api::ObjectMeta| meta.is_deleting() && adopt::has_finalizer(meta);
+    let is_held = |node_claim: &&NodeClaim| adopt::is_of_aws(node_claim) && held(&node_claim.metadata);
+    for node_claim in input.objects.node_claims.iter().filter(is_held) {
         let name = &node_claim.metadata.name;
         let has_machine = running.contains(&node_claim.status.provider_id)
             || adopt::has_machine(node_claim, input)
