@@ -3,10 +3,11 @@
 //! or evicted for that.
 
 use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
+use crate::reports::{self, REMIND_INTERVAL, Reports};
 use crate::{hand_over, standalone, unreadable};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, Taint};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodeClassReference, NodePool, Requirement};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClassReference, NodePool, Requirement};
 use whittle_api::{ClusterObjects, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Event, IllegalStep, Machine, Phase, Sighting, step};
 use whittle_ec2::facts::Catalog;
@@ -24,8 +25,6 @@ const NODE_LABELS: &[&str] = &[labels::REGISTERED, labels::INITIALIZED, labels::
 const DROPPED_ANNOTATIONS: &[&str] = &[standalone::LAST_APPLIED, labels::MANAGED, labels::ADOPT, labels::TERMINATION_TIMESTAMP];
 /// Expiry of the record since when a NodeClaim has no claim: longer than any of them should exist.
 const UNCLAIMED_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// How often users are reminded of a machine or a NodeClaim that is left alone.
-pub(crate) const REMIND_INTERVAL: SignedDuration = SignedDuration::from_hours(6);
 
 /// A machine of ours without a claim, with its objects in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +115,7 @@ pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, o
     let is_whole = input.unreadable.is_empty() && !unreadable::hides_machines(input.claims, input.objects);
     // The NodeClaim of a failed launch has no finalizer any more.
     let stays = |node_claim: &&NodeClaim| is_marked(node_claim) && !node_claim.metadata.is_deleting();
-    let mut begun = 0;
+    let mut reports = Reports::of("abandoned");
     for node_claim in input.objects.node_claims.iter().filter(stays) {
         let name = &node_claim.metadata.name;
         if input.unreadable.contains(name) || input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
@@ -135,51 +134,13 @@ pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, o
         if !is_standalone || !node_claim.status.provider_id.is_empty() || input.uninstalling {
             sightings.retain_denial(&format!("nodeclaim/{name}"));
             out.abandoned.push(name.clone());
-            let reported = format!("nodeclaim/{name} of {} reported as abandoned", node_claim.metadata.uid);
-            let is_known = sightings.is_known(&reported);
-            begun += usize::from(!is_known);
-            if (is_known || begun <= standalone::REPORTS_PER_RUN_MAX) && sightings.is_due(reported, REMIND_INTERVAL) {
-                out.events.push(abandonment(node_claim));
+            if reports.are_due(node_claim, sightings) {
+                out.events.push(reports::abandonment(node_claim));
             }
         } else if standalone::is_class_known(&node_claim.spec.node_class_ref.name, input) {
             out.answer.push(node_claim.clone());
         } else {
             out.refresh = true;
-        }
-    }
-}
-
-/// Says why a NodeClaim is deleted: users copy them with what marks them as Whittle's.
-fn abandonment(node_claim: &NodeClaim) -> ClusterEvent {
-    let marks: Vec<String> = std::iter::once(format!("annotation {}", labels::MANAGED)).chain(standalone::marks_of(node_claim)).collect();
-    let message = format!(
-        "it is marked as Whittle's, which has neither a claim nor a machine for it: it is deleted as soon as EC2 confirms that it has no \
-         machine. If you copied it from another NodeClaim, apply it without {}, and it gets a machine that belongs to no NodePool",
-        marks.join(", ")
-    );
-    ClusterEvent::warning(Involved::object(node_claim), "Abandoned", message)
-}
-
-/// Reports NodeClaims of another controller without a machine. Karpenter would delete them; it does not run, and they are not ours.
-pub(crate) fn report_left(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
-    let is_left = |node_claim: &&NodeClaim| {
-        let is_launched = node_claim.status != NodeClaimStatus::default();
-        is_launched && is_of_aws(node_claim) && !is_marked(node_claim) && !node_claim.metadata.is_deleting()
-    };
-    let mut begun = 0;
-    for node_claim in input.objects.node_claims.iter().filter(is_left) {
-        let name = &node_claim.metadata.name;
-        let has_claim = input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) || input.unreadable.contains(name);
-        // EC2 not showing a machine of a shifted zone proves nothing.
-        if has_claim || has_machine(node_claim, input) || input.shifted.are_of(&node_claim.metadata.labels) {
-            continue;
-        }
-        if standalone::is_report_due(node_claim, "without a machine", &mut begun, sightings) {
-            let message = format!(
-                "EC2 shows no running machine of it, and no controller takes care of it: Karpenter does not run, and Whittle has not \
-                 adopted it. Delete it: kubectl delete nodeclaim {name}. Whittle then removes its finalizer, and its Node goes with it"
-            );
-            out.events.push(ClusterEvent::warning(Involved::object(node_claim), "NoMachine", message));
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::Freshness;
 use crate::adopt::{self, Adoptable};
 use crate::health::{self, Consistency};
+use crate::reports;
 use crate::reservations;
 use crate::standalone;
 use crate::templates::InUse;
@@ -228,8 +229,8 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     input.unreadable.iter().for_each(|name| sightings.retain(missing_pool(name)));
     if !input.uninstalling {
         standalone::find_unclaimed(input, &mut sightings, &mut out);
-        standalone::report_unlaunched(input, &mut sightings, &mut out);
-        adopt::report_left(input, &mut sightings, &mut out);
+        reports::find_unlaunched(input, &mut sightings, &mut out);
+        reports::find_left(input, &mut sightings, &mut out);
     }
     let class_goes = input.objects.node_classes.iter().any(|class| awaits_release(&class.metadata, input.claims));
     let class_is_new = !input.uninstalling && input.objects.node_classes.iter().any(|class| needs_refresh(class, input.classes));

@@ -14,6 +14,7 @@ mod health;
 mod karpenter;
 mod offerings;
 mod release;
+mod reports;
 mod reservations;
 mod standalone;
 mod static_pools;

@@ -1,7 +1,7 @@
 //! Standalone NodeClaims: each gets a claim, which is launched, mirrored and terminated like any other.
 
 use crate::Rights;
-use crate::adopt::{self, REMIND_INTERVAL};
+use crate::adopt;
 use crate::collect::CLAIM_LEASE;
 use crate::compare::{Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
 use crate::execute::Executor;
@@ -11,16 +11,11 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator}
 use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, mirror};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, HandleError, Involved, Leases, Mirrors, Queues, Report, release_lease, unless_conflict,
-};
+use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, release_lease, unless_conflict};
 use whittle_units::{ClaimName, ClusterName, Price, Timestamp};
 
 /// The annotation that `kubectl apply` stores.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
-/// NodeClaims of which one run begins to say the same: a backup may have restored thousands.
-pub(crate) const REPORTS_PER_RUN_MAX: usize = 20;
 
 /// Whether a standalone NodeClaim waits for us to launch it.
 pub(crate) fn awaits_claim(node_claim: &NodeClaim) -> bool {
@@ -28,7 +23,7 @@ pub(crate) fn awaits_claim(node_claim: &NodeClaim) -> bool {
 }
 
 /// Whether a NodeClaim of a class of ours shows nothing of a launch.
-fn is_unlaunched(node_claim: &NodeClaim) -> bool {
+pub(crate) fn is_unlaunched(node_claim: &NodeClaim) -> bool {
     let meta = &node_claim.metadata;
     let class = &node_claim.spec.node_class_ref;
     let of_ours = class.group == labels::AWS_DOMAIN && class.kind == Ec2NodeClass::KIND && !class.name.is_empty();
@@ -49,7 +44,7 @@ pub(crate) fn marks_of(node_claim: &NodeClaim) -> Vec<String> {
 }
 
 /// A machine of no claim that is tagged as that of a NodeClaim of this name: perhaps this one's, from before it was restored.
-fn unclaimed_machine<'i>(name: &str, input: &SweepInput<'i>) -> Option<&'i Instance> {
+pub(crate) fn unclaimed_machine<'i>(name: &str, input: &SweepInput<'i>) -> Option<&'i Instance> {
     let is_claimed = |instance: &Instance| input.claims.iter().any(|claim| claim.value.instance() == Some(&instance.id));
     let is_tagged = |instance: &Instance| instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|tag| tag == name);
     input.instances.iter().find(|instance| instance.is_alive() && is_tagged(instance) && !is_claimed(instance))
@@ -73,66 +68,6 @@ pub(crate) fn find_unclaimed(input: &SweepInput<'_>, sightings: &mut Sightings<'
             out.refresh = true; // its class is new and has not been resolved yet
         }
     }
-}
-
-/// Reports NodeClaims that nothing is launched for, with what users can do about it. They get an Event and no condition: one with a status
-/// counts as launched, so that it would stay unlaunched after it was corrected.
-pub(crate) fn report_unlaunched(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
-    let mut begun = 0;
-    for node_claim in input.objects.node_claims.iter().filter(|node_claim| is_unlaunched(node_claim)) {
-        let Some(message) = obstacle_of(node_claim, input) else { continue };
-        if is_report_due(node_claim, "not launched", &mut begun, sightings) {
-            out.events.push(ClusterEvent::warning(Involved::object(node_claim), "NotLaunched", message));
-        }
-    }
-}
-
-/// Whether it is reported now what a NodeClaim is: at the second sighting, and then at each reminder. `begun` counts those that this run
-/// begins with.
-pub(crate) fn is_report_due(node_claim: &NodeClaim, what: &str, begun: &mut usize, sightings: &mut Sightings<'_>) -> bool {
-    let (name, uid) = (&node_claim.metadata.name, &node_claim.metadata.uid);
-    let reported = format!("nodeclaim/{name} of {uid} reported as {what}");
-    if sightings.is_known(&reported) {
-        sightings.retain(reported);
-        return false;
-    }
-    *begun += 1;
-    *begun <= REPORTS_PER_RUN_MAX
-        && sightings.is_confirmed(format!("nodeclaim/{name} of {uid} is {what}"), SIGHTING_INTERVAL)
-        && sightings.is_due(reported, REMIND_INTERVAL)
-}
-
-/// Why nothing is launched for a NodeClaim, if users have to know.
-fn obstacle_of(node_claim: &NodeClaim, input: &SweepInput<'_>) -> Option<String> {
-    let name = &node_claim.metadata.name;
-    let has_claim = input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) || input.unreadable.contains(name);
-    // One that is marked as ours is adopted, launched again or released.
-    if has_claim || adopt::is_marked(node_claim) {
-        return None;
-    }
-    if let Some(instance) = unclaimed_machine(name, input) {
-        // A machine of ours is adopted or terminated; one of Karpenter's whose NodeClaim has the finalizer is reported with it.
-        let is_handled = adopt::is_ours(instance, input.objects) || adopt::has_finalizer(&node_claim.metadata);
-        return (!is_handled).then(|| {
-            format!(
-                "no machine is launched for it: instance {} has its name in the tag {}. Terminate the instance, or give the NodeClaim \
-                 another name",
-                instance.id,
-                labels::TAG_NODE_CLAIM
-            )
-        });
-    }
-    let marks = marks_of(node_claim);
-    let (show, those) = if marks.len() == 1 { ("shows", "that") } else { ("show", "those") };
-    let message = || {
-        format!(
-            "no machine is launched for it: {} {show} that a controller made it, or what it was copied or restored from, and a machine \
-             may run for that. If you made this NodeClaim, remove {those}, and it gets a machine that belongs to no NodePool; if not, \
-             delete it",
-            marks.join(", ")
-        )
-    };
-    (!marks.is_empty()).then(message)
 }
 
 /// Whether a class was resolved. One that does not exist counts, too: the launch reports it.
@@ -210,6 +145,6 @@ impl<P: Rights> Executor<'_, P> {
 /// Whether the object of a claim allows a launch: a standalone one has to carry our finalizer first, so that it cannot vanish
 /// while its machine runs.
 pub(crate) fn may_launch(claim: &Claim, node_claim: &[NodeClaim]) -> bool {
-    let held = |object: &NodeClaim| object.metadata.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
+    let held = |object: &NodeClaim| adopt::has_finalizer(&object.metadata);
     claim.spec.standalone_uid.is_none() || node_claim.iter().any(|object| claim.is_mirrored_by(object) && held(object))
 }

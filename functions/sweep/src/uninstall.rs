@@ -204,8 +204,7 @@ async fn read_remaining<P: Rights>(
     let templates = if objects.running_karpenter(ports.clock().now()).is_none() { templates } else { Vec::new() };
     let held = |class: &&Ec2NodeClass| is_ours && class.metadata.finalizers.iter().any(|held| held == labels::NODE_CLASS_FINALIZER);
     let classes = objects.node_classes.iter().filter(held).map(|class| class.metadata.name.clone()).collect();
-    let held =
-        |meta: &&ObjectMeta| is_ours && meta.is_deleting() && meta.finalizers.iter().any(|held| held == labels::TERMINATION_FINALIZER);
+    let held = |meta: &&ObjectMeta| is_ours && meta.is_deleting() && adopt::has_finalizer(meta);
     let hidden = objects.unreadable_of(Node::KIND).map(|odd| &odd.metadata);
     let nodes = objects.nodes.iter().map(|node| &node.metadata).chain(hidden).filter(held).map(|meta| meta.name.clone()).collect();
     Ok((Remaining { claims, machines, templates, classes, unreadable, objects: unclaimed, half_handed_over, nodes }, objects))
