@@ -1,6 +1,6 @@
 //! Resolves node classes: looks up what they select, stores the result and writes it to their status.
 
-use crate::unanswered::{self, Failed, selects_the_same};
+use crate::unanswered::{self, FailedCall, selects_the_same};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedPlacementGroup};
 use whittle_api::meta::Condition;
@@ -33,7 +33,7 @@ pub(crate) struct Lookup {
     pub(crate) free_addresses: BTreeMap<String, u32>,
     pub(crate) fence: FenceFacts,
     /// The calls that failed: nothing of their parts is above.
-    pub(crate) failed: Vec<Failed>,
+    pub(crate) failed: Vec<FailedCall>,
 }
 
 /// Looks up everything that a class selects, each part even if another fails.
@@ -88,9 +88,9 @@ pub(crate) async fn look_up<C: Discovery>(
 }
 
 /// What a call answered about a part of a class; nothing if it failed, which is added to the failed ones.
-fn answered<T: Default>(answer: Result<T, CloudError>, part: &'static str, failed: &mut Vec<Failed>) -> T {
+fn answered<T: Default>(answer: Result<T, CloudError>, part: &'static str, failed: &mut Vec<FailedCall>) -> T {
     answer.unwrap_or_else(|error| {
-        failed.push((part, error));
+        failed.push(FailedCall { part, error });
         T::default()
     })
 }

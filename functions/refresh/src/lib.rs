@@ -13,6 +13,7 @@ mod unanswered;
 
 use deletion::ClassDeletions;
 use std::sync::Arc;
+use unanswered::FailedCall;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::has_expressions;
@@ -210,15 +211,15 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Says which calls about a class failed, and returns the first error. The next run asks again.
-    async fn report_failed(&self, class: &Ec2NodeClass, failed: &[unanswered::Failed], done: &mut Done) -> Option<CloudError> {
-        let (_, first) = failed.first()?;
+    async fn report_failed(&self, class: &Ec2NodeClass, failed: &[FailedCall], done: &mut Done) -> Option<CloudError> {
+        let first = failed.first()?;
         done.report.count("classes_failed");
         let refused = failed.iter().filter(|_| !self.settings.shadow);
-        let events: Vec<_> = refused.filter_map(|(_, error)| unanswered::refused_event(class, error)).collect();
+        let events: Vec<_> = refused.filter_map(|call| unanswered::refused_event(class, &call.error)).collect();
         for event in &events {
             publish_event(self.ports.cluster(), self.cluster, event).await;
         }
-        Some(first.clone())
+        Some(first.error.clone())
     }
 
     /// The region's types, if a class computes something from them.

@@ -9,14 +9,18 @@ use whittle_claims::NodeClassRecord;
 use whittle_ec2::node_class::Unanswered;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterEvent, Involved};
 
-/// A call about a class that failed, with the type of the condition of what it is about.
-pub(crate) type Failed = (&'static str, CloudError);
+/// A call about a part of a class that failed.
+pub(crate) struct FailedCall {
+    /// The type of the part's condition.
+    pub(crate) part: &'static str,
+    pub(crate) error: CloudError,
+}
 
 /// Whether the record of a class stays as it is, because it has what the class no longer selects, and what it selects instead could not be
 /// looked up. Launches wait meanwhile: the record is of an older generation.
-pub(crate) fn keeps_record(class: &Ec2NodeClass, known: &NodeClassRecord, failed: &[Failed]) -> bool {
+pub(crate) fn keeps_record(class: &Ec2NodeClass, known: &NodeClassRecord, failed: &[FailedCall]) -> bool {
     let is_resolved = |part: &str| conditions::is_true(&known.class.status.conditions, part);
-    failed.iter().any(|(part, _)| is_resolved(part) && !selects_the_same(part, &known.class, class))
+    failed.iter().any(|call| is_resolved(call.part) && !selects_the_same(call.part, &known.class, class))
 }
 
 /// Whether two classes select a part alike, by the type of its condition.
@@ -36,7 +40,7 @@ pub(crate) fn selects_the_same(part: &str, a: &Ec2NodeClass, b: &Ec2NodeClass) -
 /// The class and what was looked up for it, with the former values and conditions of what could not be.
 pub(crate) fn keep(class: &Ec2NodeClass, mut lookup: Lookup, known: Option<&NodeClassRecord>) -> (Ec2NodeClass, Lookup) {
     let mut class = class.clone();
-    for (part, error) in std::mem::take(&mut lookup.failed) {
+    for FailedCall { part, error } in std::mem::take(&mut lookup.failed) {
         let same = known.filter(|known| selects_the_same(part, &known.class, &class));
         let former = same.and_then(|known| conditions::find(&known.class.status.conditions, part));
         let former = former.filter(|former| former.status != ConditionStatus::Unknown);
