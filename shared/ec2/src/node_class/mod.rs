@@ -4,6 +4,7 @@ mod images;
 mod placement;
 mod profile;
 mod queries;
+mod refusals;
 mod remarks;
 mod reservations;
 
@@ -17,7 +18,6 @@ pub use remarks::remarks;
 pub use reservations::{ChosenReservations, choose_reservations};
 
 use crate::facts::Catalog;
-use crate::fleet::is_reserved_tag;
 use crate::instance_types::{Settings, usable_interfaces};
 use crate::kubelet::expression::Expression;
 use crate::kubelet::{Expressions, Kubelet};
@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
-use whittle_api::runtime::{disk_violations, kubelet_violations};
+use whittle_api::runtime::kubelet_violations;
 use whittle_units::Timestamp;
 
 /// The results for a class. A failed lookup is not an empty one: see `unanswered`.
@@ -200,7 +200,7 @@ pub fn refusal(class: &Ec2NodeClass, settings: &Settings) -> Option<String> {
         Ok(kubelet) => refused_user_data(class, &kubelet, &cluster),
         Err(verdict) => Some(verdict),
     };
-    let verdict = unknown_family(class).or_else(of_node).or_else(|| refused_by_ec2(class));
+    let verdict = unknown_family(class).or_else(of_node).or_else(|| refusals::of_ec2(class));
     verdict.map(|verdict| verdict.message)
 }
 
@@ -235,7 +235,7 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict
     {
         return verdict;
     }
-    refused_by_ec2(class).unwrap_or_else(|| Verdict { message: remarks(class).join("; "), ..Verdict::yes() })
+    refusals::of_ec2(class).unwrap_or_else(|| Verdict { message: remarks(class).join("; "), ..Verdict::yes() })
 }
 
 fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {
@@ -266,53 +266,6 @@ fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict
     let unsupported = unsupported(&kubelet, class.spec.family());
     drop(expressions);
     unsupported.map_or(Ok(kubelet), Err)
-}
-
-/// What EC2 refuses at each launch, though an API server takes it.
-fn refused_by_ec2(class: &Ec2NodeClass) -> Option<Verdict> {
-    refused_tag(class).or_else(|| refused_disk(class)).or_else(|| refused_public_address(class))
-}
-
-fn refused_disk(class: &Ec2NodeClass) -> Option<Verdict> {
-    let violations: Vec<String> = disk_violations(class.spec.block_device_mappings.as_deref()).iter().map(ToString::to_string).collect();
-    (!violations.is_empty()).then(|| Verdict::no("BlockDeviceMappingsInvalid", violations.join("; ")))
-}
-
-/// How many interfaces a machine for EFA has is known of each launch alone, which fails with `CreateReason::PublicAddressRefused`.
-fn refused_public_address(class: &Ec2NodeClass) -> Option<Verdict> {
-    let interfaces = class.spec.network_interfaces.as_ref().map_or(0, Vec::len);
-    if interfaces < 2 || class.spec.associate_public_ip_address != Some(true) {
-        return None;
-    }
-    let message = format!(
-        "spec.associatePublicIPAddress is true and spec.networkInterfaces has {interfaces} interfaces, and EC2 gives a public address only \
-         to an instance with a single one: leave spec.associatePublicIPAddress out, or all interfaces but one"
-    );
-    Some(Verdict::no("PublicAddressRefused", message))
-}
-
-/// The tags that a class may have: EC2 takes fifty of a machine, and Whittle launches one with six of its own.
-const TAGS_MAX: usize = 44;
-/// EC2's limits of a tag, in letters.
-const TAG_KEY_MAX: usize = 128;
-const TAG_VALUE_MAX: usize = 256;
-
-/// Why EC2 would not take the tags of a class, or Whittle not find its machines.
-fn refused_tag(class: &Ec2NodeClass) -> Option<Verdict> {
-    let tags = class.spec.tags.as_ref()?;
-    let problem = |(key, value): (&String, &String)| match () {
-        () if is_reserved_tag(key) => Some(format!("spec.tags may not set {key}: Whittle needs it to find its machines")),
-        () if key.to_ascii_lowercase().starts_with("aws:") => Some(format!("spec.tags may not set {key}: EC2 keeps aws: for itself")),
-        () if key.chars().count() > TAG_KEY_MAX => Some(format!("spec.tags has a key of more than {TAG_KEY_MAX} letters: {key}")),
-        () if value.chars().count() > TAG_VALUE_MAX => Some(format!("spec.tags: the value of {key} has more than {TAG_VALUE_MAX} letters")),
-        () => None,
-    };
-    let are_too_many = || {
-        let remedy = "EC2 takes 50 of a machine, and Whittle launches one with 6 of its own";
-        (tags.len() > TAGS_MAX).then(|| format!("spec.tags has {} tags, at most {TAGS_MAX} are possible: {remedy}", tags.len()))
-    };
-    let message = tags.iter().find_map(problem).or_else(are_too_many)?;
-    Some(Verdict::no("TagValidationFailed", message))
 }
 
 /// Why the expressions of a class have no value on some type of the region; `None` if they have one on each.

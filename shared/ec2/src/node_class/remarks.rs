@@ -3,7 +3,7 @@
 use crate::user_data;
 use whittle_api::karpenter::Ec2NodeClass;
 
-/// So many unknown settings are named: a condition has room for them.
+/// How many unknown settings are named: a condition has room for them.
 const NAMED_MAX: usize = 10;
 
 /// What of a class has no effect on its nodes, each with its field and a remedy. Its nodes are launched all the same.

@@ -1,0 +1,60 @@
+//! What EC2 refuses at each launch of a class, and an API server takes (aws 18.4).
+
+use super::Verdict;
+use crate::fleet::is_reserved_tag;
+use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::runtime::disk_violations;
+
+/// The tags that a class may have: EC2 takes fifty of a machine, and Whittle launches one with six of its own.
+const TAGS_MAX: usize = 44;
+/// EC2's limits of a tag, in letters.
+const TAG_KEY_MAX: usize = 128;
+const TAG_VALUE_MAX: usize = 256;
+
+/// The first of them; `None` if EC2 takes the class.
+pub(super) fn of_ec2(class: &Ec2NodeClass) -> Option<Verdict> {
+    tags(class).or_else(|| disk(class)).or_else(|| public_address(class))
+}
+
+fn disk(class: &Ec2NodeClass) -> Option<Verdict> {
+    let violations: Vec<String> = disk_violations(class.spec.block_device_mappings.as_deref()).iter().map(ToString::to_string).collect();
+    (!violations.is_empty()).then(|| Verdict::no("BlockDeviceMappingsInvalid", violations.join("; ")))
+}
+
+/// How many interfaces a machine for EFA has is known of each launch alone, which fails with `CreateReason::PublicAddressRefused`.
+fn public_address(class: &Ec2NodeClass) -> Option<Verdict> {
+    let interfaces = class.spec.network_interfaces.as_ref().map_or(0, Vec::len);
+    if interfaces < 2 || class.spec.associate_public_ip_address != Some(true) {
+        return None;
+    }
+    let message = format!(
+        "spec.associatePublicIPAddress is true and spec.networkInterfaces has {interfaces} interfaces, and EC2 gives a public address only \
+         to an instance with a single one: leave spec.associatePublicIPAddress out, or all interfaces but one"
+    );
+    Some(Verdict::no("PublicAddressRefused", message))
+}
+
+/// Why EC2 would not take the tags of a class, or Whittle not find its machines.
+fn tags(class: &Ec2NodeClass) -> Option<Verdict> {
+    let tags = class.spec.tags.as_ref()?;
+    let are_too_many = || {
+        let remedy = "EC2 takes 50 of a machine, and Whittle launches one with 6 of its own";
+        (tags.len() > TAGS_MAX).then(|| format!("spec.tags has {} tags, at most {TAGS_MAX} are possible: {remedy}", tags.len()))
+    };
+    let message = tags.iter().find_map(|(key, value)| tag_problem(key, value)).or_else(are_too_many)?;
+    Some(Verdict::no("TagValidationFailed", message))
+}
+
+fn tag_problem(key: &str, value: &str) -> Option<String> {
+    if is_reserved_tag(key) {
+        Some(format!("spec.tags may not set {key}: Whittle needs it to find its machines"))
+    } else if key.to_ascii_lowercase().starts_with("aws:") {
+        Some(format!("spec.tags may not set {key}: EC2 keeps aws: for itself"))
+    } else if key.chars().count() > TAG_KEY_MAX {
+        Some(format!("spec.tags has a key of more than {TAG_KEY_MAX} letters: {key}"))
+    } else if value.chars().count() > TAG_VALUE_MAX {
+        Some(format!("spec.tags: the value of {key} has more than {TAG_VALUE_MAX} letters"))
+    } else {
+        None
+    }
+}
