@@ -20,7 +20,9 @@ pub trait Interceptor: Sync {
     }
     /// Before a Node is changed.
     ///
-    /// # Errors Whatever the API server is to answer.
+    /// # Errors
+    ///
+    /// What the API server is to answer.
     fn patch_node(&self, name: &str, resource_version: &str, patch: &NodePatch) -> Result<(), ClusterError> {
         let _ = (name, resource_version, patch);
         Ok(())

@@ -43,8 +43,8 @@ pub(crate) enum Shape {
     Map {
         values: Box<Schema>,
         max: Option<usize>,
-        /// How writers share it: `granular`, key by key, as without a word; or `atomic`, as a whole.
-        map_type: Option<&'static str>,
+        /// How writers share it; without a word key by key.
+        map_type: Option<MapType>,
     },
     /// Any JSON object, kept as it is.
     Open,
@@ -94,6 +94,24 @@ impl ListType {
             Self::Atomic => "atomic",
             Self::Set => "set",
             Self::Map(_) => "map",
+        }
+    }
+}
+
+/// How the writers of a map share it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MapType {
+    /// One writer has all of it.
+    Atomic,
+    /// Key by key.
+    Granular,
+}
+
+impl MapType {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Atomic => "atomic",
+            Self::Granular => "granular",
         }
     }
 }
@@ -216,7 +234,7 @@ impl Schema {
     fn keyed_by(self, field: &'static str) -> Self {
         self.list_type(ListType::Map(field))
     }
-    fn map_type(mut self, given: &'static str) -> Self {
+    fn map_type(mut self, given: MapType) -> Self {
         if let Shape::Map { map_type, .. } = &mut self.shape {
             *map_type = Some(given);
         }

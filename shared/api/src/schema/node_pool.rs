@@ -1,7 +1,7 @@
 //! NodePool `karpenter.sh/v1` (api 5).
 
 use super::parts::{self, Keys, items, str_of};
-use super::{Kind, Schema, int32, int64, list, may, need, object, one_of, quantities, text};
+use super::{Kind, MapType, Schema, int32, int64, list, may, need, object, one_of, quantities, text};
 use serde_json::{Value, json};
 
 const BUDGET_NODES: &str = "^((100|[0-9]{1,2})%|[0-9]+)$";
@@ -45,7 +45,7 @@ fn template() -> Schema {
             "metadata",
             object([
                 may("labels", parts::template_labels()),
-                may("annotations", parts::texts().map_type("granular").about("annotations of the nodes")),
+                may("annotations", parts::texts().map_type(MapType::Granular).about("annotations of the nodes")),
             ])
             .about("what the nodes are marked with"),
         ),

@@ -1,7 +1,7 @@
 //! Schemas as in a CRD.
 
 use super::check::QUANTITY;
-use super::{Field, Holds, ListType, Schema, Shape};
+use super::{Field, Holds, ListType, MapType, Schema, Shape};
 use serde_json::{Map, Value, json};
 
 /// The schema as a structural OpenAPI v3 schema with CEL rules.
@@ -37,7 +37,7 @@ fn shape(shape: &Shape) -> Map<String, Value> {
         Shape::Object(fields) => object(fields),
         Shape::Map { values, max, map_type } => {
             let out = with(json!({"type": "object", "additionalProperties": openapi(values)}), "maxProperties", *max);
-            with(out, "x-kubernetes-map-type", *map_type)
+            with(out, "x-kubernetes-map-type", map_type.map(MapType::as_str))
         }
         Shape::Open => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
         Shape::List { items, min, max, list_type } => {

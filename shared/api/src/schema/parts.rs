@@ -1,6 +1,6 @@
 //! Schema parts shared by several kinds (api 4).
 
-use super::{Schema, boolean, int64, list, map, may, need, object, one_of, open, text, time};
+use super::{MapType, Schema, boolean, int64, list, map, may, need, object, one_of, open, text, time};
 use crate::labels;
 use serde_json::Value;
 
@@ -171,7 +171,7 @@ pub(super) fn template_labels() -> Schema {
     let aws = format!("self.all(k, {})", key_cel("k", labels::AWS_DOMAIN, &aws_cel_keys(Keys::Pool)));
     map(text().max(63).pattern(LABEL_VALUE_PATTERN))
         .max(100)
-        .map_type("atomic")
+        .map_type(MapType::Atomic)
         .about("labels of the nodes")
         .rule(karpenter, KARPENTER_KEYS, |labels| all_keys(labels, karpenter_key_is_allowed))
         .rule("self.all(k, k != 'karpenter.sh/nodepool')", POOL_KEY, |labels| all_keys(labels, |key| key != labels::NODE_POOL))
