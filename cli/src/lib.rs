@@ -12,6 +12,7 @@ pub mod convert;
 pub mod cost;
 pub mod doctor;
 pub mod explain;
+mod listing;
 mod live;
 pub mod local;
 pub mod look;

@@ -1,5 +1,6 @@
 //! Annotations that are meant to keep pods and nodes from being disrupted, and do not (disruption 3.5).
 
+use crate::source::protections;
 use jiff::Timestamp;
 use whittle_api::k8s::Pod;
 use whittle_api::manifest::Object;
@@ -9,18 +10,14 @@ use whittle_disruption::Protection;
 const KEY: &str = labels::DO_NOT_DISRUPT;
 
 /// What is wrong with the protection of a pod, or of those of a template at this place.
-pub(super) fn of_pods(at: &str, metadata: &ObjectMeta) -> Vec<String> {
+pub(super) fn of_pods(at: &str, metadata: &ObjectMeta) -> Option<String> {
     let pod = Pod { metadata: metadata.clone(), ..Pod::default() };
-    match whittle_disruption::protection(&pod, Timestamp::UNIX_EPOCH) {
-        // Somebody who writes `false` wants no protection.
-        Protection::Invalid(value) if value != "false" => vec![format!(
-            "{at}metadata.annotations: {KEY} with the value {value:?} protects nothing: write \"true\", or a positive duration such as 4h"
-        )],
-        Protection::None if metadata.label(KEY).is_some_and(|value| value != "false") => {
-            vec![format!("{at}metadata.labels: {KEY} protects nothing as a label: make it an annotation")]
-        }
-        _ => Vec::new(),
+    if let Some(fault) = protections::fault(&pod, Timestamp::UNIX_EPOCH) {
+        return Some(format!("{at}{fault}"));
     }
+    let is_unprotected = whittle_disruption::protection(&pod, Timestamp::UNIX_EPOCH) == Protection::None;
+    let is_label = is_unprotected && metadata.label(KEY).is_some_and(|value| value != "false");
+    is_label.then(|| format!("{at}metadata.labels: {KEY} protects nothing as a label: make it an annotation"))
 }
 
 /// What is wrong with the annotation of a node, or of those of a template at this place, which durations do not protect.

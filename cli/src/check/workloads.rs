@@ -23,8 +23,8 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
     let kind = object.type_meta().1;
     let of_affinity = |spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(comparisons(at, spec));
     let of_spec = spec.into_iter().flat_map(|spec| of_affinity(spec).chain(parts_of_bytes(at, spec)));
-    let unprotected: Vec<String> = match kind {
-        Node::KIND => protection::of_nodes(at, metadata.annotation(labels::DO_NOT_DISRUPT)).into_iter().collect(),
+    let unprotected = match kind {
+        Node::KIND => protection::of_nodes(at, metadata.annotation(labels::DO_NOT_DISRUPT)),
         _ => protection::of_pods(at, metadata),
     };
     let misplaced = protection::misplaced(object, metadata);

@@ -1,6 +1,7 @@
 //! A comparison as text and as JSON.
 
 use super::fresh::{Comparison, Row, Use};
+use crate::listing::first_named;
 use crate::money::{Bill, HOURS_A_MONTH, a_month, cents, counted, percentage, signed};
 use crate::plan::output::dollars;
 use crate::schema::Document;
@@ -36,14 +37,8 @@ pub(super) fn text(comparison: &Comparison) -> String {
     let types = comparison.by_type.iter().map(|((name, capacity_type), row)| cells(&[name, capacity_type], row));
     let _ = write!(out, "\n{}", table(&["TYPE", "CAPACITY", "NODES NOW", "THEN", "COST NOW", "THEN", "A MONTH"], types));
     for (why, nodes) in kept(comparison) {
-        let more = nodes.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let _ = writeln!(
-            out,
-            "\nkept as {}: {}{more}\n  {why}",
-            if nodes.len() == 1 { "it is" } else { "they are" },
-            nodes[..nodes.len().min(NAMED)].join(", ")
-        );
+        let are = if nodes.len() == 1 { "it is" } else { "they are" };
+        let _ = writeln!(out, "\nkept as {are}: {}\n  {why}", first_named(&nodes, NAMED));
     }
     out.push_str("\nnot known, or not counted:\n");
     comparison.caveats.iter().for_each(|line| out.push_str(&format!("  {line}\n")));

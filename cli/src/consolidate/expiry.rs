@@ -1,23 +1,19 @@
 //! Machines at the end of their lifetime: they go whatever consolidation decides.
 
+use crate::listing::first_named;
 use crate::source::Manifests;
-use crate::source::remarks::Remark;
+use crate::source::remarks::{NAMED_MAX, Remark, TOLD_EACH_MAX};
 use whittle_api::karpenter::NodeClaim;
 use whittle_disruption::{Expiry, expiry};
-
-/// So many machines that have expired are told one by one. Of more, so few are named, as their lines would hide all others.
-const TOLD_EACH: usize = 10;
-const NAMED: usize = 3;
 
 /// A note for each machine that has expired, or one for all if these are many.
 pub(super) fn remarks(read: &Manifests) -> Vec<Remark> {
     let due = |claim: &&NodeClaim| expiry(claim, read.settings.now) == Expiry::Due;
     let expired: Vec<&str> = read.objects.node_claims.iter().filter(due).map(|claim| claim.metadata.name.as_str()).collect();
-    if expired.len() <= TOLD_EACH {
+    if expired.len() <= TOLD_EACH_MAX {
         return expired.iter().map(|name| Remark::note(format!("NodeClaim {name} {EXPIRED}"))).collect();
     }
-    let (named, more) = (expired[..NAMED].join(", "), expired.len() - NAMED);
-    vec![Remark::note(format!("NodeClaims {named} and {more} more {ALL_EXPIRED}"))]
+    vec![Remark::note(format!("NodeClaims {} {ALL_EXPIRED}", first_named(&expired, NAMED_MAX)))]
 }
 
 const EXPIRED: &str =

@@ -1,5 +1,6 @@
 //! A disruption decision as JSON and as text.
 
+use crate::listing::first_named;
 use crate::money::{Bill, HOURS_A_MONTH, counted};
 use crate::plan::output::{self, Costs, Unchanged};
 use crate::schema::Document;
@@ -10,6 +11,9 @@ use std::time::Duration;
 use whittle_disruption::{BudgetState, Decision, DisruptionEvent, Verdict, VerdictReason};
 use whittle_model::disruption::{Command, Method, Savings};
 use whittle_units::Price;
+
+/// How many instance types of a replacement are named.
+const TYPES_NAMED: usize = 5;
 
 /// The bill after the commands of a decision.
 pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
@@ -107,10 +111,8 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
         for command in commands {
             let _ = writeln!(out, "{title}{}: {command} ({})", command.method.reason(), saves(command));
             for claim in &command.replacements {
-                let types = claim.instance_types.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-                let more = claim.instance_types.len().saturating_sub(5);
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                let _ = writeln!(out, "  + {} of {types}{more}, from {}", claim.node_pool, claim.cheapest_price);
+                let types = first_named(claim.instance_types.as_slice(), TYPES_NAMED);
+                let _ = writeln!(out, "  + {} of {types}, from {}", claim.node_pool, claim.cheapest_price);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::pod_text;
 use super::remedies;
+use crate::listing::first_named;
 use crate::look::view::owner_of;
 use crate::money::counted;
 use crate::source::left_aside::Known;
@@ -35,12 +36,6 @@ pub(super) fn workloads(pods: &[Pod]) -> BTreeMap<String, Vec<&Pod>> {
     out
 }
 
-fn named(names: &[String]) -> String {
-    let more = names.len().saturating_sub(NAMED);
-    let shown = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
-}
-
 /// Where the pods of a workload are, and where the others would go.
 pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Known<'_>) -> String {
     let (bound, waiting): (Vec<&Pod>, Vec<&Pod>) = pods.iter().copied().partition(|pod| pod.is_bound());
@@ -49,7 +44,7 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Know
     nodes.dedup();
     let mut out = format!("{name}: {}\n", counted(pods.len(), "pod"));
     if !bound.is_empty() {
-        let _ = writeln!(out, "  {} on {}: {}", counted(bound.len(), "pod"), counted(nodes.len(), "node"), named(&nodes));
+        let _ = writeln!(out, "  {} on {}: {}", counted(bound.len(), "pod"), counted(nodes.len(), "node"), first_named(&nodes, NAMED));
     }
     if pods.is_empty() && name.starts_with("daemonset/") {
         out.push_str("  none of its pods is among what is given; one is counted on every machine that it would run on\n");
@@ -65,7 +60,7 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Know
     }
     for (answer, pods) in answers {
         let answer = together(&answer, pods.len());
-        let _ = write!(out, "\n{}: {}\n{answer}", counted(pods.len(), "pod"), named(&pods));
+        let _ = write!(out, "\n{}: {}\n{answer}", counted(pods.len(), "pod"), first_named(&pods, NAMED));
     }
     out
 }
@@ -132,7 +127,7 @@ pub(super) fn pool_text(pool: &NodePool, read: &Manifests, plan: &Plan) -> Strin
     }
     for ((cause, remedy), pods) in refused {
         let cause = words::printable(&cause);
-        let _ = writeln!(out, "  it does not take {}, {cause}: {}", counted(pods.len(), "pending pod"), named(&pods));
+        let _ = writeln!(out, "  it does not take {}, {cause}: {}", counted(pods.len(), "pending pod"), first_named(&pods, NAMED));
         out.extend(remedy.map(|remedy| remedies::line(&remedy)));
     }
     out

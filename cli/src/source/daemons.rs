@@ -1,6 +1,7 @@
 //! DaemonSets whose pods have no room on nodes that run: these wait, and launch nothing.
 
-use super::remarks::Remark;
+use super::remarks::{NAMED_MAX, Remark};
+use crate::listing::first_named;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::{Pod, Taint, TaintEffect};
@@ -8,9 +9,6 @@ use whittle_model::pods;
 use whittle_model::requirements::from_labels;
 use whittle_model::state::{ClusterState, StateNode};
 use whittle_units::Resources;
-
-/// How many nodes are named.
-const NAMED: usize = 3;
 
 /// Taints of this domain are tolerated by what a DaemonSet's controller adds.
 const OF_NODES: &str = "node.kubernetes.io/";
@@ -44,12 +42,10 @@ fn on<'o>(node: &StateNode, objects: &'o ClusterObjects) -> impl Iterator<Item =
 }
 
 fn told(set: &str, nodes: &[&str], resources: &BTreeSet<String>) -> Remark {
-    let named = nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    let more = nodes.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = first_named(nodes, NAMED_MAX);
     let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     Remark::warning(format!(
-        "DaemonSet {set}: no room for its pod on {named}{more} ({resources}): it waits there, and nothing is launched for it"
+        "DaemonSet {set}: no room for its pod on {named} ({resources}): it waits there, and nothing is launched for it"
     ))
 }
 

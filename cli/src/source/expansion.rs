@@ -5,6 +5,8 @@
 
 use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::error::ReadError;
+use super::remarks::{NAMED_MAX, TOLD_EACH_MAX};
+use crate::listing::first_named;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -126,19 +128,15 @@ struct Planned {
     note: usize,
 }
 
-/// So many workloads whose pods are planned are told one by one. Of more, so few are named, as their lines would hide all others.
-const TOLD_EACH: usize = 10;
-const NAMED: usize = 3;
-
 /// One note in the place of those about single workloads, if these are many.
 fn sum_up(notes: &mut Vec<String>, planned: &[Planned]) {
-    let Some(first) = planned.first().filter(|_| TOLD_EACH < planned.len()) else { return };
+    let Some(first) = planned.first().filter(|_| TOLD_EACH_MAX < planned.len()) else { return };
     let pods: usize = planned.iter().map(|one| one.pods).sum();
-    let named: Vec<&str> = planned.iter().take(NAMED).map(|one| one.workload.as_str()).collect();
-    let (named, more) = (named.join(", "), planned.len() - NAMED);
+    let workloads: Vec<&str> = planned.iter().map(|one| one.workload.as_str()).collect();
+    let named = first_named(&workloads, NAMED_MAX);
     let claim = planned.iter().any(|one| one.claims_volumes);
     let volumes = if claim { "; those of StatefulSets without the volumes that these claim for each" } else { "" };
-    notes[first.note] = format!("{named} and {more} more: {pods} pods that are not among the manifests, planned as pending{volumes}");
+    notes[first.note] = format!("{named}: {pods} pods that are not among the manifests, planned as pending{volumes}");
     let others: BTreeSet<usize> = planned.iter().skip(1).map(|one| one.note).collect();
     let mut position = 0;
     notes.retain(|_| {

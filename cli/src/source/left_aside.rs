@@ -1,13 +1,11 @@
 //! Pods that are neither planned nor on a node that is known, and why.
 
-use super::remarks::Remark;
+use super::remarks::{NAMED_MAX, Remark};
+use crate::listing::first_named;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
 use whittle_model::pods;
-
-/// How many pods are named for each reason.
-const NAMED: usize = 3;
 
 /// What the reasons depend on besides the pod.
 pub(crate) struct Known<'o> {
@@ -96,12 +94,8 @@ pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
     let of_nodes = if nodes == 1 { "a node that is" } else { "nodes that are" };
     let on_nodes = (0 < nodes).then(|| (format!("on {of_nodes} not among the objects"), pods));
     let told = |(why, pods): (String, Vec<String>)| {
-        let named = pods.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let more = match pods.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        Remark::note(format!("left aside: {named}{more}: {why}"))
+        let named = first_named(&pods, NAMED_MAX);
+        Remark::note(format!("left aside: {named}: {why}"))
     };
     on_nodes.into_iter().chain(others).map(told).collect()
 }

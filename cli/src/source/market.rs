@@ -1,6 +1,8 @@
 //! What there is to buy and what it costs: instance types by NodePool, and the price of a machine that runs already.
 
 use super::offers::InstanceTypesByPool;
+use super::remarks::NAMED_MAX;
+use crate::listing::first_named;
 use crate::money::{Bill, Currency};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
@@ -137,13 +139,8 @@ impl PriceList {
     }
 }
 
-/// How many nodes without a price are named.
-const NAMED: usize = 3;
-
 /// A sentence about nodes whose price is not known.
 pub(crate) fn unpriced(nodes: &[String]) -> Option<String> {
-    let more = nodes.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let named = nodes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    (!nodes.is_empty()).then(|| format!("not counted, because no price is known of their types: {named}{more}"))
+    let named = first_named(nodes, NAMED_MAX);
+    (!nodes.is_empty()).then(|| format!("not counted, because no price is known of their types: {named}"))
 }

@@ -40,7 +40,7 @@ mod error;
 mod old_scalars;
 mod options;
 pub(crate) mod preferences;
-mod protections;
+pub(crate) mod protections;
 pub(crate) mod remarks;
 pub(crate) mod requirements;
 

@@ -1,32 +1,33 @@
 //! Pods whose annotation is meant to protect them from disruption, and does not (disruption 3.5).
 
 use super::remarks::Remark;
+use crate::listing::first_named;
 use std::collections::BTreeMap;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_disruption::Protection;
 use whittle_units::Timestamp;
 
-/// A warning for each value that protects nothing. `false` is meant to.
+/// What is wrong with the annotation of a pod, if it protects nothing; `false` is not meant to.
+pub(crate) fn fault(pod: &Pod, now: Timestamp) -> Option<String> {
+    let Protection::Invalid(value) = whittle_disruption::protection(pod, now) else { return None };
+    (value != "false").then(|| {
+        format!(
+            "metadata.annotations: {} with the value {value:?} protects nothing: write \"true\", or a positive duration such as 4h",
+            labels::DO_NOT_DISRUPT
+        )
+    })
+}
+
+/// A warning for each value that protects nothing.
 pub(super) fn remarks(pods: &[Pod], now: Timestamp) -> Vec<Remark> {
-    let mut by_value: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut by_fault: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| !pod.is_terminal()) {
-        if let Protection::Invalid(value) = whittle_disruption::protection(pod, now)
-            && value != "false"
-        {
-            by_value.entry(value).or_default().push(pod.metadata.key());
+        if let Some(fault) = fault(pod, now) {
+            by_fault.entry(fault).or_default().push(format!("{:?}", pod.metadata.key()));
         }
     }
-    let told = |(value, pods): (String, Vec<String>)| {
-        let (first, others) = (pods.first().map_or("", String::as_str), pods.len().saturating_sub(1));
-        let others = if others == 0 { String::new() } else { format!(" and {others} more") };
-        Remark::warning(format!(
-            "Pod {first:?}{others}, metadata.annotations: {} with the value {value:?} protects nothing: write \"true\", or a positive \
-             duration such as 4h",
-            labels::DO_NOT_DISRUPT
-        ))
-    };
-    by_value.into_iter().map(told).collect()
+    by_fault.into_iter().map(|(fault, pods)| Remark::warning(format!("Pod {}, {fault}", first_named(&pods, 1)))).collect()
 }
 
 #[cfg(test)]

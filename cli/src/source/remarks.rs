@@ -4,6 +4,11 @@ use crate::report::Section;
 use serde_json::{Value, json};
 use std::fmt;
 
+/// Remarks of one kind that are made one by one. More are one remark, which names the first objects: their lines would hide all others.
+pub(crate) const TOLD_EACH_MAX: usize = 10;
+/// How many objects one remark names; the others are counted.
+pub(crate) const NAMED_MAX: usize = 3;
+
 /// How much a remark matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Importance {

@@ -1,6 +1,7 @@
 //! RuntimeClasses: what the API server adds to pods that name one, as they are created.
 
 use super::remarks::Remark;
+use crate::listing::first_named;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Pod, RuntimeClass};
 
@@ -22,17 +23,10 @@ impl RuntimeClasses {
             let Some(class) = self.by_name.get(&pod.spec.runtime_class_name) else { continue };
             // What runs was accepted, and its class may have been another then.
             for fault in admit(pod, class).into_iter().filter(|_| !pod.is_bound()) {
-                refused.entry(fault).or_default().push(pod.metadata.key());
+                refused.entry(fault).or_default().push(format!("{:?}", pod.metadata.key()));
             }
         }
-        let told = |(fault, pods): (String, Vec<String>)| {
-            let others = match pods.len() {
-                1 => String::new(),
-                count => format!(" and {} more", count - 1),
-            };
-            format!("Pod {:?}{others}, {fault}", pods[0])
-        };
-        refused.into_iter().map(told).collect()
+        refused.into_iter().map(|(fault, pods)| format!("Pod {}, {fault}", first_named(&pods, 1))).collect()
     }
 
     /// Of classes that waiting pods name and that are not given. A pod with an overhead has what its class says.

@@ -1,6 +1,7 @@
 //! What needs a person, with what to do about it.
 
 use super::Deployed;
+use crate::listing::first_named;
 use crate::look::ClusterArgs;
 use crate::look::view::{State, View};
 use crate::money::counted;
@@ -13,6 +14,9 @@ use whittle_api::{Condition, conditions};
 const WAITING_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// How long a machine may take to join; Whittle gives up after fifteen minutes.
 const JOINING_MAX: SignedDuration = SignedDuration::from_mins(15);
+
+/// How many machines or nodes are named.
+const NAMED: usize = 3;
 
 /// Everything that should not be left as it is.
 /// `cluster`: which one it is, for commands that are suggested.
@@ -75,10 +79,6 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
         let found = view.machines.iter().filter(|machine| state(machine.state) && is_late(machine.created));
         found.map(|machine| machine.name.as_str()).collect::<Vec<_>>()
     };
-    let list = |names: &[&str]| match names {
-        [one, two, three, _, ..] => format!("{one}, {two}, {three} and {} more", names.len() - 3),
-        few => few.join(", "),
-    };
     let mut out = Vec::new();
     let late = named(&|state| matches!(state, State::Launching | State::Joining | State::Starting), Some(JOINING_MAX));
     if !late.is_empty() {
@@ -86,13 +86,14 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
             "{} for more than {} minutes: {}; `kubectl describe nodeclaim` says how far they are",
             if late.len() == 1 { "1 machine did not join" } else { "machines did not join" },
             JOINING_MAX.as_mins(),
-            list(&late)
+            first_named(&late, NAMED)
         ));
     }
     let unready = named(&|state| state == State::NotReady, None);
     if !unready.is_empty() {
         let verb = if unready.len() == 1 { "is" } else { "are" };
-        out.push(format!("{} {verb} not ready: {}; `kubectl describe node` says why", counted(unready.len(), "node"), list(&unready)));
+        let (nodes, names) = (counted(unready.len(), "node"), first_named(&unready, NAMED));
+        out.push(format!("{nodes} {verb} not ready: {names}; `kubectl describe node` says why"));
     }
     out
 }
