@@ -25,7 +25,6 @@ use std::process::ExitCode;
 use whittle_api::aws_auth;
 use whittle_api::k8s::ConfigMap;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
-use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{Located, Object};
 use whittle_api::settings::{self, GlobalSettings};
@@ -234,22 +233,7 @@ impl Findings {
                 Object::NodePool(pool) if let Some(whose) = source::others::whose(pool) => {
                     self.add(Level::Note, [format!("{whose}: it is not looked at")]);
                 }
-                Object::NodePool(pool) => {
-                    let found = validate::runtime::node_pool(pool);
-                    self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
-                    let missing = source::classes::dangling([&**pool], &classes);
-                    self.add(Level::Warning, missing.iter().map(ToString::to_string));
-                    let mut remarks: Vec<String> = source::requirements::remarks(pool).iter().map(ToString::to_string).collect();
-                    // What is wrong with single ones says more.
-                    remarks.extend(without_types.get(&pool.metadata.name).filter(|_| remarks.is_empty()).cloned());
-                    remarks.extend(pools::of_two_kinds(pool, &node_pools).into_iter().chain(pools::above_limit(pool)));
-                    let protects = pool.spec.template.metadata.annotations.get(labels::DO_NOT_DISRUPT);
-                    remarks.extend(protection::of_nodes("spec.template.", protects.map(String::as_str)));
-                    self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
-                    if missing.is_empty() && remarks.is_empty() || !found.errors.is_empty() {
-                        self.verdict(&name, found.errors.iter().map(ToString::to_string));
-                    }
-                }
+                Object::NodePool(pool) => self.node_pool(&name, pool, &classes, &pools::remarks(pool, &node_pools, &without_types)),
                 Object::NodeOverlay(overlay) => {
                     let conflict = conflicts.get(&overlay.metadata.name).cloned();
                     let misspelt = source::requirements::misspelt_values(overlay).map(|remark| remark.to_string());
@@ -278,6 +262,18 @@ impl Findings {
                     }
                 }
             }
+        }
+    }
+
+    /// A NodePool, and what else there is to warn of. It is fine if nothing is said of it.
+    fn node_pool(&mut self, name: &str, pool: &NodePool, classes: &[Ec2NodeClass], remarks: &[String]) {
+        let found = validate::runtime::node_pool(pool);
+        self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
+        let missing = source::classes::dangling([pool], classes);
+        self.add(Level::Warning, missing.iter().map(ToString::to_string));
+        self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
+        if missing.is_empty() && remarks.is_empty() || !found.errors.is_empty() {
+            self.verdict(name, found.errors.iter().map(ToString::to_string));
         }
     }
 

@@ -1,7 +1,8 @@
-//! NodePools whose requirements no instance type that their class can boot meets together.
+//! NodePools that hardly mean what they say: above all those whose requirements no instance type that their class can boot meets together.
 
+use super::protection;
 use crate::source::Offers;
-use crate::source::requirements::is_known;
+use crate::source::requirements::{self, is_known};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::ClusterObjects;
@@ -20,6 +21,18 @@ const INSTANCE: &str = "karpenter.k8s.aws/instance-";
 
 /// How many requirements a remark names, those that rule out most types first.
 const NAMED_MAX: usize = 4;
+
+/// What there is to warn of in a NodePool that an API server accepts. `all`: the NodePools beside it; `without_types`: the answer of
+/// [`without_types`] for them.
+pub(super) fn remarks(pool: &NodePool, all: &[&NodePool], without_types: &BTreeMap<String, String>) -> Vec<String> {
+    let mut remarks: Vec<String> = requirements::remarks(pool).iter().map(ToString::to_string).collect();
+    // What is wrong with single ones says more.
+    remarks.extend(without_types.get(&pool.metadata.name).filter(|_| remarks.is_empty()).cloned());
+    remarks.extend(of_two_kinds(pool, all).into_iter().chain(above_limit(pool)));
+    let protects = pool.spec.template.metadata.annotations.get(labels::DO_NOT_DISRUPT);
+    remarks.extend(protection::of_nodes("spec.template.", protects.map(String::as_str)));
+    remarks
+}
 
 /// By name of the NodePool: the remark about it. What its class may launch the tables of a region say; pools that name what the tables do
 /// not know are left out, for types are newer than tables.
@@ -94,7 +107,7 @@ fn region_of(pool: &NodePool) -> &'static str {
 }
 
 /// That a static NodePool is to keep more machines than its limit lets it have.
-pub(super) fn above_limit(pool: &NodePool) -> Option<String> {
+fn above_limit(pool: &NodePool) -> Option<String> {
     let keeps = pool.spec.replicas?;
     let limit = pool.spec.limits.0.get("nodes")?.units_floor();
     (limit < keeps).then(|| {
@@ -106,7 +119,7 @@ pub(super) fn above_limit(pool: &NodePool) -> Option<String> {
 }
 
 /// That a Provisioner has the name of a NodePool.
-pub(super) fn of_two_kinds(pool: &NodePool, all: &[&NodePool]) -> Option<String> {
+fn of_two_kinds(pool: &NodePool, all: &[&NodePool]) -> Option<String> {
     let is_other = |other: &&&NodePool| other.is_converted_provisioner() && other.metadata.name == pool.metadata.name;
     let other = all.iter().find(is_other).filter(|_| !pool.is_converted_provisioner())?;
     Some(format!(
