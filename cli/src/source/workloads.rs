@@ -13,7 +13,7 @@ use whittle_api::k8s::{
 };
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{LabelSelector, ObjectMeta};
-use whittle_solver::buffers::{Buffer, Unresolved, limit, resolve, source_of};
+use whittle_solver::buffers::{Buffer, Unresolved, limit_pods, resolve, source_of};
 use whittle_units::{Resources, Timestamp};
 
 /// Services, workloads, RuntimeClasses and buffers of some manifests.
@@ -203,7 +203,7 @@ impl WorkloadManifests {
             }
             resolved.push(resolve(buffer, source.as_ref().copied(), now));
         }
-        limit(&mut resolved, now);
+        limit_pods(&mut resolved, now);
         let short = resolved.iter().filter(|buffer| !buffer.shortfall.is_empty());
         unresolved.extend(short.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.shortfall)));
         unresolved.extend(resolved.iter().filter_map(without_requests));

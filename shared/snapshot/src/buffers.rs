@@ -7,7 +7,7 @@ use whittle_api::karpenter::CapacityBuffer;
 use whittle_claims::{Claim, Phase, Stored};
 use whittle_model::scheduling::PodRef;
 use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader};
-use whittle_solver::buffers::{Buffer, Unresolved, limit, resolve, source_of};
+use whittle_solver::buffers::{Buffer, Unresolved, limit_pods, resolve, source_of};
 use whittle_units::{ClusterName, Timestamp};
 
 /// The buffers of a cluster.
@@ -33,7 +33,7 @@ impl Buffers {
         let taken: BTreeSet<String> =
             read.pods.iter().filter(|pod| pod.metadata.name.starts_with("capacity-buffer-")).map(|pod| pod.metadata.key()).collect();
         list.iter_mut().for_each(|buffer| buffer.omit(&taken, now));
-        limit(&mut list, now);
+        limit_pods(&mut list, now);
         let pods = list.iter().flat_map(|buffer| &buffer.pods);
         let (planned, pods): (Vec<&Pod>, Vec<&Pod>) = pods.partition(|pod| promised.contains(pod.metadata.uid.as_str()));
         let (pods, on_the_way) = (pods.into_iter().cloned().collect(), planned.into_iter().map(PodRef::of).collect());

@@ -76,7 +76,7 @@ impl Buffer {
 }
 
 /// Keeps the pods of all buffers of a cluster within the limit: those of the first buffers, in the order given. The others say so.
-pub fn limit(buffers: &mut [Buffer], now: Timestamp) {
+pub fn limit_pods(buffers: &mut [Buffer], now: Timestamp) {
     let mut left = PODS_MAX;
     for buffer in buffers {
         if buffer.pods.len() > left {

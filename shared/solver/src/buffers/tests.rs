@@ -83,7 +83,7 @@ fn buffer_of(name: &str, replicas: i64) -> Buffer {
 #[test]
 fn all_buffers_together_have_a_limit_that_the_last_ones_name() {
     let mut buffers = [buffer_of("a", 5000), buffer_of("b", 4000), buffer_of("c", 6000), buffer_of("d", 3), buffer_of("e", 0)];
-    limit(&mut buffers, now());
+    limit_pods(&mut buffers, now());
     let kept = buffers.each_ref().map(|buffer| (buffer.pods.len(), buffer.object.status.replicas));
     assert_eq!(kept, [(5000, Some(5000)), (4000, Some(4000)), (1000, Some(1000)), (0, Some(0)), (0, Some(0))]);
     let why = "all buffers of a cluster together have no more than 10000, and those before it by namespace and name have the others; ask \
@@ -98,7 +98,7 @@ fn all_buffers_together_have_a_limit_that_the_last_ones_name() {
     let again = resolve(&buffers[2].object, Ok(&source(1)), now());
     assert_eq!((again.pods.len(), again.object.status.replicas, ready(&again)), (5000, Some(5000), (ConditionStatus::True, "Resolved")));
     let mut within = [resolve(&CapacityBuffer { spec: buffer_of("c", 2).object.spec, ..buffers[2].object.clone() }, Ok(&source(1)), now())];
-    limit(&mut within, now());
+    limit_pods(&mut within, now());
     let condition = conditions::find(&within[0].object.status.conditions, conditions::READY_FOR_PROVISIONING).unwrap();
     assert_eq!((within[0].shortfall.as_str(), condition.message.as_str()), ("", ""));
 }
