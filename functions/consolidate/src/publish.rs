@@ -8,7 +8,10 @@ use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_checker::Violation;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
-use whittle_disruption::{Decision, DisruptionEvent, KeepReason, Rejection, Verdict, VerdictReason};
+use whittle_disruption::{
+    DISRUPTION_LAUNCHING, DISRUPTION_TERMINATING, DISRUPTION_WAITING_READINESS, Decision, DisruptionEvent, KeepReason, Rejection, Verdict,
+    VerdictReason,
+};
 use whittle_model::disruption::{Command, Method, Proposal};
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClusterEvent, HandleError, Involved, RecordReader, Records, Report, concurrently, metrics, publish_event,
@@ -200,8 +203,8 @@ pub(crate) fn launching(running: &Running) -> Vec<DisruptionEvent> {
     let of_claim = |name: &ClaimName| {
         let waiting = "Waiting on readiness to continue disruption".to_owned();
         [
-            note(name, "DisruptionLaunching", format!("Launching NodeClaim: {}", running.method.reason())),
-            note(name, "DisruptionWaitingReadiness", waiting),
+            note(name, DISRUPTION_LAUNCHING, format!("Launching NodeClaim: {}", running.method.reason())),
+            note(name, DISRUPTION_WAITING_READINESS, waiting),
         ]
     };
     running.replacements.iter().flat_map(|claim| of_claim(&claim.key.name)).collect()
@@ -213,7 +216,7 @@ pub(crate) fn terminating(method: Method, machine: &DeletingMachine) -> Vec<Disr
     let named = objects.into_iter().filter(|(.., name)| !name.is_empty());
     let note = |(kind, prefix, name): (&str, &str, &str)| DisruptionEvent {
         object: format!("{prefix}/{name}"),
-        reason: "DisruptionTerminating",
+        reason: DISRUPTION_TERMINATING,
         message: format!("Disrupting {kind}: {}", method.reason()),
         warning: false,
     };

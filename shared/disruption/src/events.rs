@@ -27,6 +27,18 @@ pub(super) const BUDGET_INVALID: &str = "BudgetInvalid";
 const INVALID_ANNOTATION: &str = "InvalidDoNotDisruptAnnotation";
 const DEPRECATED_ANNOTATION: &str = "DeprecatedAnnotation";
 
+/// A NodeClaim is launched by a command.
+pub const DISRUPTION_LAUNCHING: &str = "DisruptionLaunching";
+/// A command waits for the node of a NodeClaim that it launched.
+pub const DISRUPTION_WAITING_READINESS: &str = "DisruptionWaitingReadiness";
+/// A command ends a machine.
+pub const DISRUPTION_TERMINATING: &str = "DisruptionTerminating";
+
+/// Reasons of the Events that tell what commands do; their decisions say more.
+pub const COMMAND_EVENTS: [&str; 3] = [DISRUPTION_LAUNCHING, DISRUPTION_WAITING_READINESS, DISRUPTION_TERMINATING];
+/// Reasons of the Events that tell why a node is kept; so does its verdict.
+pub const VERDICT_EVENTS: [&str; 2] = [DISRUPTION_BLOCKED, UNCONSOLIDATABLE];
+
 /// Collects events without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct EventCollector(std::collections::BTreeSet<DisruptionEvent>);

@@ -77,7 +77,9 @@ pub use cost::{Cost, eviction_cost, reschedule_cost};
 pub use cron::{Schedule, ScheduleError};
 pub use decide::{decide, decide_observed};
 pub use decision::Decision;
-pub use events::DisruptionEvent;
+pub use events::{
+    COMMAND_EVENTS, DISRUPTION_LAUNCHING, DISRUPTION_TERMINATING, DISRUPTION_WAITING_READINESS, DisruptionEvent, VERDICT_EVENTS,
+};
 pub use expiration::{Expiry, expiry, termination_mode};
 pub use ledger::{LedgerEntry, SavingsReport, savings, within};
 pub use memory::{record_drained, record_move, undo_moves};

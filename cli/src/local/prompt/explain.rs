@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::{labels, words};
 use whittle_claims::{DecisionKind, DecisionRecord};
+use whittle_disruption::{COMMAND_EVENTS, VERDICT_EVENTS};
 use whittle_sim::cluster::KeptEvent;
 use whittle_sim::{Line, LineKind, World};
 
@@ -150,8 +151,8 @@ impl<'a> Past<'a> {
     fn without_repeats(mut self) -> Self {
         let verdicts: Vec<Timestamp> = self.decisions.iter().filter(|decision| is_verdict(decision)).map(|decision| decision.at).collect();
         let beside = |kept: &KeptEvent| verdicts.iter().any(|at| kept.at.duration_since(*at).abs() < EVENT_DELAY);
-        let of_verdict = |kept: &KeptEvent| ["Unconsolidatable", "DisruptionBlocked"].contains(&kept.event.reason.as_str());
-        let of_command = |kept: &KeptEvent| OF_COMMANDS.contains(&kept.event.reason.as_str());
+        let of_verdict = |kept: &KeptEvent| VERDICT_EVENTS.contains(&kept.event.reason.as_str());
+        let of_command = |kept: &KeptEvent| COMMAND_EVENTS.contains(&kept.event.reason.as_str());
         // One that was published again later says that it still holds.
         let again: BTreeSet<&str> = self.events.iter().filter(|kept| !beside(kept)).map(|kept| kept.event.message.as_str()).collect();
         let decided: BTreeSet<&str> = self.decisions.iter().map(|decision| decision.message.as_str()).collect();
@@ -275,8 +276,6 @@ const EVENT_CUT: usize = 1_020;
 
 /// How long after a decision its Events are published at the latest.
 const EVENT_DELAY: SignedDuration = SignedDuration::from_secs(2);
-/// Reasons of Events that tell what a command does. Its decisions say more.
-const OF_COMMANDS: [&str; 3] = ["DisruptionLaunching", "DisruptionWaitingReadiness", "DisruptionTerminating"];
 
 /// Whether it says why a node is kept, or that it goes.
 fn is_verdict(decision: &DecisionRecord) -> bool {

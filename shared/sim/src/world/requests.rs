@@ -8,7 +8,7 @@ use crate::story::LineKind;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_claims::{Claim, DecisionKind, DecisionRecord, Lease, Revision};
-use whittle_disruption::LedgerEntry;
+use whittle_disruption::{COMMAND_EVENTS, LedgerEntry, VERDICT_EVENTS};
 use whittle_ec2::fleet::{FleetAnswer, FleetPoolError, FleetRequest};
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{CloudError, CloudErrorKind, ClusterEvent, StoreError};
@@ -207,15 +207,13 @@ impl World {
 
     /// Publishes an Event of Whittle.
     pub(crate) fn publish(&mut self, event: &ClusterEvent) {
+        let (now, reason) = (self.now(), event.reason.as_str());
         // Why nodes are kept, and what commands do, is among the decisions too, as are Events about pods.
-        const DECIDED: [&str; 5] =
-            ["DisruptionBlocked", "Unconsolidatable", "DisruptionLaunching", "DisruptionWaitingReadiness", "DisruptionTerminating"];
-        let now = self.now();
-        let decided = event.kind == "Pod" || DECIDED.contains(&event.reason.as_str());
+        let decided = event.kind == "Pod" || VERDICT_EVENTS.contains(&reason) || COMMAND_EVENTS.contains(&reason);
         // As Karpenter, Whittle publishes it in every drain: nothing failed while pods are merely on their way.
-        let usual = event.reason == "FailedDraining" && event.message.ends_with("are waiting to be evicted");
+        let usual = reason == "FailedDraining" && event.message.ends_with("are waiting to be evicted");
         // The status itself says so.
-        let repeats = event.message.starts_with("Status condition transitioned") || event.reason == "Finalized";
+        let repeats = event.message.starts_with("Status condition transitioned") || reason == "Finalized";
         if self.cluster.publish(event.clone(), now) && !decided && !usual && !repeats {
             let object = if event.namespace.is_empty() { event.name.clone() } else { format!("{}/{}", event.namespace, event.name) };
             self.log(LineKind::Event, format!("{} {object}: {}: {}", event.kind.to_lowercase(), event.reason, event.message));
