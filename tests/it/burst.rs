@@ -140,7 +140,8 @@ fn print_steps(begun: Instant, mut steps: Steps, wire: &Wire) {
     for request in wire.requests().into_iter().filter(|request| request.begun >= begun) {
         let step = match request.operation.as_str() {
             "TransactWriteItems" => "2 stored (TransactWriteItems)",
-            "PutItem" => "5 remembered and logged (PutItem)",
+            "PutItem" => "5 remembered (PutItem)",
+            "BatchWriteItem" => "6 logged (BatchWriteItem)",
             _ => "0 reads of the table",
         };
         let ended = request.ended.unwrap_or(request.begun);

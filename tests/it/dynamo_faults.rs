@@ -30,7 +30,7 @@ async fn the_store_keeps_its_contracts_while_most_first_attempts_fail_and_reads_
     let store = DynamoStore::new(client_over(&ministack, wire.clone()), TABLE, Arc::new(clock));
     let cluster = |name: &str| ClusterName::new(name);
     contracts::claim_store(&store, &cluster("claims"), clock.now).await;
-    contracts::many_claims(&store, &cluster("many"), clock.now, 40).await;
+    contracts::many_claims(&store, &cluster("many"), clock.now, 120).await;
     contracts::leases(&store, &cluster("leases"), clock.now).await;
     contracts::records(&store, &cluster("records"), clock.now).await;
     contracts::decision_log(&store, &cluster("decisions"), clock.now).await;
@@ -46,7 +46,7 @@ async fn the_store_keeps_its_contracts_while_most_first_attempts_fail_and_reads_
 /// All ports have been used, so these are all kinds of requests.
 fn reads_are_consistent(requests: &[Request]) {
     let operations: BTreeSet<&str> = requests.iter().map(|request| request.operation.as_str()).collect();
-    let expected = ["DeleteItem", "GetItem", "PutItem", "Query", "TransactWriteItems"];
+    let expected = ["BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "TransactWriteItems"];
     assert_eq!(operations.into_iter().collect::<Vec<_>>(), expected, "extend this check to the new operation");
     for Request { operation, body, .. } in requests {
         if ["GetItem", "Query"].contains(&operation.as_str()) {

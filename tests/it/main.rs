@@ -9,6 +9,7 @@ mod cluster_api;
 mod cluster_place;
 mod cluster_rights;
 mod doorbells;
+mod dynamo_decisions;
 mod dynamo_faults;
 mod dynamo_store;
 mod encodings;

@@ -31,6 +31,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ("LaunchFromTemplate", "start machines from its own launch templates"),
     ("LaunchTagged", "make machines, volumes, interfaces and launch templates, all of them tagged"),
     ("ListProfiles", "find instance profiles that it made"),
+    ("LogDecisions", "write the decision log"),
     ("Logs", "write its log"),
     ("Look", "read what there is"),
     ("LookAtShifts", "see whether traffic is moved out of a zone"),

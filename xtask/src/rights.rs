@@ -22,7 +22,8 @@ const CALLS: &[(&str, &[&str])] = &[
     ("TokenBuckets", &["dynamodb:GetItem", "dynamodb:PutItem"]),
     // Parts of a replaced catalog are deleted.
     ("CatalogWriter", &["dynamodb:PutItem", "dynamodb:DeleteItem"]),
-    ("DecisionLog", &["dynamodb:PutItem"]),
+    // What a batch leaves out is written alone.
+    ("DecisionLog", &["dynamodb:BatchWriteItem", "dynamodb:PutItem"]),
     ("Erase", &["dynamodb:Query", "dynamodb:DeleteItem"]),
     // Templates are tagged on creation, and CreateFleet looks them up with the caller's permissions.
     ("LaunchTemplates", &["ec2:CreateLaunchTemplate", "ec2:CreateTags", "ec2:DescribeLaunchTemplates"]),
@@ -162,7 +163,7 @@ mod tests {
         format!(
             "Resources:\n  EndsRole:\n    Properties:\n      AssumeRolePolicyDocument:\n        Statement: [{{Action: sts:AssumeRole}}]\n      \
              Policies:\n        - PolicyDocument:\n            Statement:\n              - Effect: Allow\n                \
-             Action: [logs:PutLogEvents, dynamodb:PutItem]\n              - Effect: Deny\n                \
+             Action: [logs:PutLogEvents, dynamodb:BatchWriteItem, dynamodb:PutItem]\n              - Effect: Deny\n                \
              Action: ec2:CreateNetworkInterface\n              - Effect: Allow\n                {of_ec2}\n  \
              EndsLogs:\n    Action: ec2:CreateFleet\n"
         )

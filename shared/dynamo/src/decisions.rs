@@ -4,15 +4,15 @@ use crate::DynamoStore;
 use crate::errors;
 use crate::item::{self, Item, attribute, number, text};
 use crate::keys;
+use aws_sdk_dynamodb::types::{PutRequest, WriteRequest};
 use futures::future::try_join_all;
-use futures::stream::{self, StreamExt};
 use whittle_claims::{DecisionRecord, SHARDS, shard_of};
-use whittle_ports::{DecisionLog, StoreError};
+use whittle_ports::{DecisionLog, StoreError, concurrently};
 use whittle_units::ClusterName;
 
 const VERSION: u32 = 1;
-/// Concurrent writes: enough to hide the latency, few enough to keep connections free.
-const WRITES_MAX: usize = 16;
+/// The most items that DynamoDB writes in one request. An item has up to 400 KB, so that they cannot exceed the 16 MB of a request.
+const BATCH_MAX: usize = 25;
 /// The most pages of 1 MB that are searched for the decisions about one subject.
 const PAGES_MAX: usize = 20;
 
@@ -26,10 +26,32 @@ fn decision_item(cluster: &ClusterName, decision: &DecisionRecord, writer: &str,
     item
 }
 
+fn put_request(item: &Item) -> WriteRequest {
+    let put = PutRequest::builder().set_item(Some(item.clone())).build().expect("the item is set");
+    WriteRequest::builder().put_request(put).build()
+}
+
 impl DynamoStore {
-    async fn put_decision(&self, item: Item, what: &str) -> Result<(), StoreError> {
+    /// Writes up to [`BATCH_MAX`] decisions in one request. Returns those that DynamoDB left out: as a rule none.
+    async fn put_decisions(&self, items: &[Item], what: &str) -> Result<Vec<Item>, StoreError> {
+        let batch = self.client.batch_write_item().request_items(self.table(), items.iter().map(put_request).collect());
+        match batch.customize().config_override(self.limits(what)?).send().await {
+            Ok(answer) => {
+                let requests = answer.unprocessed_items.into_iter().flatten().flat_map(|(_, requests)| requests);
+                Ok(requests.filter_map(|request| request.put_request).map(|put| put.item).collect())
+            }
+            // One that is too large refuses all of them.
+            Err(error) if errors::is_refused(&error) => Ok(items.to_vec()),
+            Err(error) => Err(errors::store_error(error, what)),
+        }
+    }
+
+    /// Writes a decision that a batch left out. The SDK backs off between its attempts, as a table wants that throttles a batch in part.
+    async fn put_decision(&self, item: Item, cluster: &ClusterName) -> Result<(), StoreError> {
+        let subject = item::text_of(&item, attribute::SUBJECT).unwrap_or_default();
+        let what = format!("the decision about {subject} of {cluster}");
         let put = self.client.put_item().table_name(self.table()).set_item(Some(item));
-        put.customize().config_override(self.limits(what)?).send().await.map_err(|error| errors::store_error(error, what))?;
+        put.customize().config_override(self.limits(&what)?).send().await.map_err(|error| errors::store_error(error, &what))?;
         Ok(())
     }
 
@@ -74,11 +96,18 @@ impl DecisionLog for DynamoStore {
         let writer = self.write_id();
         let items: Vec<Item> =
             decisions.iter().enumerate().map(|(position, decision)| decision_item(cluster, decision, &writer, position)).collect();
-        let mut writes = stream::iter(items).map(|item| self.put_decision(item, &what)).buffer_unordered(WRITES_MAX);
-        while let Some(written) = writes.next().await {
-            written?;
+        // All are tried before the first failure is returned: it says nothing about the others.
+        let (mut left_out, mut outcome) = (Vec::new(), Ok(()));
+        for written in concurrently(items.chunks(BATCH_MAX).map(|batch| self.put_decisions(batch, &what))).await {
+            match written {
+                Ok(items) => left_out.extend(items),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        Ok(())
+        for written in concurrently(left_out.into_iter().map(|item| self.put_decision(item, cluster))).await {
+            outcome = outcome.and(written);
+        }
+        outcome
     }
 
     async fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> Result<Vec<DecisionRecord>, StoreError> {

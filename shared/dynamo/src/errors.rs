@@ -42,6 +42,16 @@ where
     error.as_service_error().and_then(ProvideErrorMetadata::code).map_or(Class::Unknown, class_of)
 }
 
+/// Whether DynamoDB refused a whole request for what is in it or who sent it, so that nothing was written. The role may still be that of
+/// an earlier release, while a deployment is rolled back.
+pub(crate) fn is_refused<E, R>(error: &SdkError<E, R>) -> bool
+where
+    E: ProvideErrorMetadata,
+{
+    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+    code.is_some_and(|code| matches!(code, "ValidationException" | "AccessDeniedException"))
+}
+
 /// The port's error for a failed call. `what` names the object, such as `claim prod/default-x7k2p`.
 pub(crate) fn store_error<E, R>(error: SdkError<E, R>, what: &str) -> StoreError
 where

@@ -136,6 +136,7 @@ pub trait CatalogWriter: Sync {
 
 /// The decision log.
 pub trait DecisionLog: Sync {
+    /// Adds decisions, many in one request. One that cannot be stored fails the call, and the others are stored all the same.
     fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> impl Answer<(), StoreError>;
     /// The newest decisions first; `subject` filters them.
     fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> impl Answer<Vec<DecisionRecord>, StoreError>;

@@ -1,8 +1,9 @@
 //! What a stretch of a simulation would be billed for: units of the table, requests of the queues, invocations.
 //!
 //! Units follow DynamoDB's rules for on-demand tables. A strongly consistent read takes a unit for each 4 KiB of an item that begins, a
-//! query for each 4 KiB of its items together; a write takes one for each KiB that begins, in a transaction two. An item's size is that of
-//! the names and values of its attributes. Messages that a queue holds at one time, or within its batching window, are an invocation.
+//! query for each 4 KiB of its items together; a write takes one for each KiB that begins, also in a batch, and two in a transaction. An
+//! item's size is that of the names and values of its attributes. Messages that a queue holds at one time, or within its batching window,
+//! are an invocation.
 
 use crate::{Function, TaskId};
 use jiff::{SignedDuration, Timestamp};

@@ -21,6 +21,7 @@ const DECISION: &str = "DECISION#*";
 const READ: &[&str] = &["dynamodb:GetItem", "dynamodb:Query"];
 const CHECK: &[&str] = &["dynamodb:ConditionCheckItem"];
 const WRITE: &[&str] = &["dynamodb:PutItem"];
+const BATCH: &[&str] = &["dynamodb:BatchWriteItem"];
 const DELETE: &[&str] = &["dynamodb:DeleteItem"];
 
 /// A store trait with its rights: its name, the methods of which one must be called (none: the bound suffices), kinds of items and calls.
@@ -42,6 +43,7 @@ const NEEDS: &[Need] = &[
     ("TokenBuckets", &[], WRITE, &[BUCKET]),
     ("CatalogWriter", &[], WRITE, &[CATALOG]),
     ("CatalogWriter", &[], DELETE, &[CATALOG]),
+    ("DecisionLog", &[], BATCH, &[DECISION]),
     ("DecisionLog", &[], WRITE, &[DECISION]),
     ("DecisionLog", &[".recent("], READ, &[DECISION]),
     ("Erase", &[], READ, &[CLAIM, DECISION, RECORD]),
@@ -108,6 +110,7 @@ mod tests {
         assert!(!of("Store: ClaimStore", "").contains(&"dynamodb:PutItem CLAIM#*".to_owned()), "who only reads claims writes none");
         assert!(of("Store: ClaimStore", "save(store)").contains(&"dynamodb:PutItem CLAIM#*".to_owned()));
         assert!(of("Store: Records + RecordRemoval", "").contains(&"dynamodb:DeleteItem RECORD#*".to_owned()));
+        assert_eq!(of("Store: DecisionLog", ""), ["dynamodb:BatchWriteItem DECISION#*", "dynamodb:PutItem DECISION#*"]);
         assert_eq!(of("Cloud: Records", "take_tokens("), Vec::<String>::new());
     }
 
