@@ -20,7 +20,8 @@ use addresses::{SubnetUse, has_choice};
 use answer::CONCURRENCY;
 use batch::Batch;
 use call::Call;
-use futures::future::{join_all, try_join_all};
+use futures::future::{TryFutureExt, join_all, try_join_all};
+use futures::try_join;
 use plan::Facts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -83,8 +84,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     if settings.shadow {
         return Ok(report);
     }
-    let due = due(ports, cluster, claims).await?;
-    let dry_runs = if claims.is_empty() { pending_dry_runs(ports, settings, cluster).await? } else { Vec::new() };
+    // Launches come first, and do not look for dry runs.
+    let dry_runs = async { if claims.is_empty() { pending_dry_runs(ports, settings, cluster).await } else { Ok(Vec::new()) } };
+    let (due, dry_runs) = try_join!(due(ports, cluster, claims), dry_runs)?;
     if due.is_empty() && dry_runs.is_empty() {
         return Ok(report);
     }
@@ -109,7 +111,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     Ok(run.report)
 }
 
-/// Dry runs of node classes that `refresh` has requested. Launches come first, and do not look for them.
+/// Dry runs of node classes that `refresh` has requested.
 async fn pending_dry_runs<P: Rights>(
     ports: P,
     settings: &Settings,
@@ -155,28 +157,35 @@ fn is_due(claim: &Claim, now: Timestamp) -> bool {
     }
 }
 
+/// The facts for the decisions of a run; `None` if `refresh` has not stored them yet.
 async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Option<Facts>, HandleError> {
-    let Some(blob) = ports.store().catalog().await? else { return Ok(None) };
-    let Some(record) = ports.store().read::<ClusterRecord>(cluster, ClusterRecord::NAME).await? else { return Ok(None) };
+    let (store, now) = (ports.store(), ports.clock().now());
+    // None of them depends on another.
+    let (blob, record, classes, stock_outs, measured, shifted) = try_join!(
+        store.catalog().err_into::<HandleError>(),
+        store.read::<ClusterRecord>(cluster, ClusterRecord::NAME).err_into::<HandleError>(),
+        store.read_all::<NodeClassRecord>(cluster).err_into::<HandleError>(),
+        store.stock_outs(now).err_into::<HandleError>(),
+        store.read_all::<MeasuredMemory>(cluster).err_into::<HandleError>(),
+        shifted_zones(ports, settings, cluster),
+    )?;
+    let (Some(blob), Some(record)) = (blob, record) else { return Ok(None) };
     let catalog = warm::catalog(&blob.value)
         .map_err(|error| HandleError::Unreadable { what: "the region's catalog".to_owned(), reason: error.to_string() })?;
-    let classes = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter();
-    let classes: Vec<_> = classes.map(|stored| with_refusals(stored.value, settings, cluster, &record.value)).collect();
-    let now = ports.clock().now();
-    let stock_outs = ports.store().stock_outs(now).await?;
+    let classes: Vec<_> = classes.into_iter().map(|stored| with_refusals(stored.value, settings, cluster, &record.value)).collect();
     let enabled = settings.scheduling.reserved_capacity;
     let has_reservations = enabled && classes.iter().any(|class| !class.free_reserved.is_empty());
-    // Instances of other claims may use capacity that EC2 still counts as free.
-    let others = if has_reservations { ports.store().list(cluster).await? } else { Vec::new() };
+    let chooses = classes.iter().any(|class| has_choice(&class.subnets));
+    let (others, uses) = try_join!(
+        // Instances of other claims may use capacity that EC2 still counts as free.
+        async { Ok::<_, HandleError>(if has_reservations { store.list(cluster).await? } else { Vec::new() }) },
+        async { Ok::<_, HandleError>(if chooses { store.read::<SubnetUse>(cluster, SubnetUse::NAME).await? } else { None }) },
+    )?;
     let reserved = Reserved::for_launches(&classes, &others, &stock_outs, now);
-    let uses = match classes.iter().any(|class| has_choice(&class.subnets)) {
-        true => ports.store().read::<SubnetUse>(cluster, SubnetUse::NAME).await?.map(|known| known.value.recent).unwrap_or_default(),
-        false => Vec::new(),
-    };
+    let uses = uses.map(|known| known.value.recent).unwrap_or_default();
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
     let changed = BTreeSet::new();
-    let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let shifted = shifted_zones(ports, settings, cluster).await?;
+    let measured = measured.into_iter().map(|stored| stored.value).collect();
     let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices: BTreeMap::new() };
     Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: (&record.value.info).into(), min_values, now }))
 }

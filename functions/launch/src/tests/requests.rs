@@ -3,11 +3,13 @@
 use super::many::keep_in;
 use super::over_sim::{keep, run_over};
 use super::repeated::with_class;
+use std::task::{Context, Poll, Waker};
 use whittle_claims::{Bucket, BucketName};
-use whittle_ports::Clock;
+use whittle_ports::contracts::{Fault, Faulty};
+use whittle_ports::{Adapters, Clock, RegionStore, Settings};
 use whittle_sim::Function;
 use whittle_testkit::TestWorld;
-use whittle_units::{ClaimName, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
 /// The calls of a run that launches so many equal claims.
 fn calls(claims: usize) -> i128 {
@@ -53,4 +55,29 @@ fn as_many_calls_are_made_as_there_are_tokens() {
         let again = simulation.doorbells().contains(&Function::Launch);
         assert_eq!(again, launched < 4, "the others are tried again");
     }
+}
+
+/// A future's output, and how often it was polled until then.
+fn polled<T>(future: impl Future<Output = T>) -> (T, usize) {
+    let mut future = std::pin::pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut polls = 0;
+    loop {
+        polls += 1;
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return (output, polls);
+        }
+    }
+}
+
+#[test]
+fn the_facts_of_a_run_take_no_longer_than_one_of_them() {
+    let simulation = with_class();
+    let ports = simulation.ports();
+    let slow = || Faulty::scripted(&ports, [Some(Fault::SlowReply); 10]);
+    let (one, all) = (slow(), slow());
+    let adapters = Adapters { store: &all, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let (facts, polls) = polled(crate::load(adapters, &Settings::default(), &ClusterName::new("c")));
+    assert!(facts.is_ok_and(|facts| facts.is_some()));
+    assert_eq!(polls, polled(RegionStore::catalog(&one)).1);
 }
