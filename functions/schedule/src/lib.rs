@@ -9,10 +9,11 @@ mod tests;
 mod waiting;
 mod write;
 
+use futures::join;
 use state::{Round, RoundPage, ShadowPlan, Unplaced};
 use whittle_api::ClusterObjects;
 use whittle_checker::Violation;
-use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease};
+use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, Stored};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
     CLAIMS_PER_REQUEST, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors,
@@ -74,15 +75,20 @@ impl<P: Rights> Run<'_, P> {
         if self.waits_for_more(&unbound.pods, &mut waiting).await? {
             return Ok(waiting);
         }
-        let snapshot = load(self.ports, self.settings, self.cluster).await?;
+        // What the last run remembers is written under the lease alone.
+        let store = self.ports.store();
+        let (snapshot, unplaced, round) = join!(
+            load(self.ports, self.settings, self.cluster),
+            state::read::<Unplaced>(store, self.cluster),
+            state::read_pages::<RoundPage>(store, self.cluster),
+        );
+        let snapshot = snapshot?;
         if let Some(why) = snapshot.held(self.settings) {
             let mut report = Report::default();
             report.count(why);
             return Ok(report);
         }
         let input = snapshot.input();
-        let unplaced = state::read::<Unplaced>(self.ports.store(), self.cluster).await;
-        let round = state::read_pages::<RoundPage>(self.ports.store(), self.cluster).await;
         let mut options = whittle_snapshot::options(self.settings);
         options.work_budget = Some(self.settings.scheduling.work_budget);
         options.cursor = Round::joined(round.iter().map(|page| &page.value)).cursor(input.objects.pods.iter().chain(input.virtual_pods));
@@ -100,22 +106,40 @@ impl<P: Rights> Run<'_, P> {
             self.create_claims(lease, &snapshot, &plan, &mut report).await?
         };
         write::record_all_left_out(&mut report, &plan, &snapshot);
-        self.store_expected(&snapshot, &plan, &mut report).await;
         let mut published = true;
-        if !self.settings.shadow {
-            self.announce(&plan, &created).await?;
+        if self.settings.shadow {
+            self.store_expected(&snapshot, &plan, &mut report).await;
+        } else {
+            let (announced, ()) = join!(self.announce(&plan, &created), self.store_expected(&snapshot, &plan, &mut report));
+            announced?;
             published = self.publish(&snapshot, &plan, &created, &mut report).await;
         }
         // Only now, and only if all of it was published: the reasons of remembered pods are not published again.
-        if published {
-            let after = Unplaced(Memory::after(&input, &options, &plan));
-            state::write_if_changed(self.ports.store(), self.cluster, &unplaced, &after, &mut report).await;
-        }
-        state::write_pages(self.ports.store(), self.cluster, round, &Round::after(&plan).pages(), &mut report).await;
-        let recorded = record_decisions(self.ports.store(), self.cluster, &report.decisions).await;
-        recorded.count_failure(&mut report, "decisions_unrecorded");
+        let after = published.then(|| Unplaced(Memory::after(&input, &options, &plan)));
+        self.remember((&unplaced, after.as_ref()), (round, &Round::after(&plan)), &mut report).await;
         self.ring_for_unreadable(unbound, &snapshot).await;
         Ok(report)
+    }
+
+    /// Stores what the next run remembers of this one, and the decisions. None of them depends on another.
+    async fn remember(
+        &self,
+        (unplaced, after): (&Stored<Unplaced>, Option<&Unplaced>),
+        (round, next): (Vec<Stored<RoundPage>>, &Round),
+        report: &mut Report,
+    ) {
+        let (store, pages) = (self.ports.store(), next.pages());
+        let (mut of_pods, mut of_round) = (Report::default(), Report::default());
+        let memory = async {
+            if let Some(after) = after {
+                state::write_if_changed(store, self.cluster, unplaced, after, &mut of_pods).await;
+            }
+        };
+        let written = state::write_pages(store, self.cluster, round, &pages, &mut of_round);
+        let ((), (), recorded) = join!(memory, written, record_decisions(store, self.cluster, &report.decisions));
+        report.absorb(of_pods);
+        report.absorb(of_round);
+        recorded.count_failure(report, "decisions_unrecorded");
     }
 
     /// Rings `consolidate`, which tells of objects that cannot be read: in a cluster without claims no tick does (ADR 0065). The next run

@@ -1,4 +1,5 @@
 mod over_sim;
+mod requests;
 
 use crate::state::{Round, RoundPage, Unplaced};
 use crate::{checked, status_writes, write};

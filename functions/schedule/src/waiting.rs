@@ -2,6 +2,7 @@
 
 use crate::state::{self, RoundPage, ShadowPlan, Unplaced};
 use crate::{Rights, Run, write};
+use futures::join;
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, conditions};
 use whittle_claims::{Claim, Expectation, ExpectedPage, Phase, Stored, expected_after};
@@ -24,7 +25,7 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn memory(&self) -> StoredMemory {
         let (store, cluster) = (self.ports.store(), self.cluster);
         let shadow = async { if self.settings.shadow { Some(state::read::<ShadowPlan>(store, cluster).await) } else { None } };
-        let (expected, unplaced, round, shadow) = futures::join!(
+        let (expected, unplaced, round, shadow) = join!(
             state::read_pages::<ExpectedPage>(store, cluster),
             state::read::<Unplaced>(store, cluster),
             state::read_pages::<RoundPage>(store, cluster),

@@ -38,6 +38,8 @@ pub use pool_status::{PoolFacts, class_generation, pool_status};
 pub use reservations::Reserved;
 pub use shifted::shifted_zones;
 
+use futures::future::TryFutureExt;
+use futures::try_join;
 use inflight::Deleted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -339,7 +341,17 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     Listing { claims, unreadable: hidden }: Listing,
     mut read: ClusterObjects,
 ) -> Result<Snapshot, HandleError> {
-    let uninstalling = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.map(|record| record.value.nodes);
+    let (store, spread) = (ports.store(), !settings.scheduling.default_spread.is_empty());
+    // None of them depends on another.
+    let (uninstall, classes, shifted, offers, expected, workloads) = try_join!(
+        store.read::<Uninstall>(cluster, Uninstall::NAME).err_into::<HandleError>(),
+        store.read_all::<NodeClassRecord>(cluster).err_into::<HandleError>(),
+        shifted_zones(ports, settings, cluster),
+        Offers::read(ports, cluster),
+        store.read_all::<ExpectedPage>(cluster).err_into::<HandleError>(),
+        async { Ok::<_, HandleError>(if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() }) },
+    )?;
+    let uninstalling = uninstall.map(|record| record.value.nodes);
     if uninstalling.is_some() {
         // A cluster from which Whittle is being uninstalled gets no new machine for any pool.
         read.node_pools.clear();
@@ -351,8 +363,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
         set_hash(pool);
     }
     name_clashes::rename_provisioners(&mut read);
-    let unclaimed = unclaimed(ports, cluster, (&claims, &hidden), &read).await?;
-    let mut classes: Vec<_> = ports.store().read_all::<NodeClassRecord>(cluster).await?.into_iter().map(|stored| stored.value).collect();
+    let mut classes: Vec<_> = classes.into_iter().map(|stored| stored.value).collect();
     classes.retain(|record| !record.is_replaced(&read.node_classes));
     templates::show_status(&mut read.node_classes, &classes, settings.shadow);
     if settings.shadow {
@@ -362,15 +373,15 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
         let conditions: Vec<_> = read.node_pools.iter().map(|pool| pool_status(pool, facts, now).status.conditions).collect();
         read.node_pools.iter_mut().zip(conditions).for_each(|(pool, conditions)| pool.status.conditions = conditions);
     }
-    let shifted = shifted_zones(ports, settings, cluster).await?;
-    let (catalog, stock_outs) = offered(ports, settings, cluster, (&read, &classes, &claims), shifted.clone()).await?;
-    let expected = ports.store().read_all::<ExpectedPage>(cluster).await?.into_iter().map(|page| page.value);
-    let buffers = buffers::read(ports, cluster, &read.capacity_buffers).await?;
-    let spread = !settings.scheduling.default_spread.is_empty();
-    let workloads = if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() };
-    let decided_on = Snapshot::of(ports.clock().now(), read, claims, classes, catalog).hiding(hidden);
+    let (unclaimed, buffers) =
+        try_join!(unclaimed(ports, cluster, (&claims, &hidden), &read), buffers::read(ports, cluster, &read.capacity_buffers))?;
+    let now = ports.clock().now();
+    let stock_outs = offers.stock_outs.clone();
+    let catalog = offers.types(settings, (&read, &classes, &claims), shifted.clone(), now)?;
+    let decided_on = Snapshot::of(now, read, claims, classes, catalog).hiding(hidden);
     let snapshot = Snapshot { unclaimed, shifted, stock_outs, uninstalling, ..decided_on };
-    Ok(snapshot.expecting(ExpectedPage::joined(expected)).with_buffers(buffers).with_workloads(workloads))
+    let expected = ExpectedPage::joined(expected.into_iter().map(|page| page.value));
+    Ok(snapshot.expecting(expected).with_buffers(buffers).with_workloads(workloads))
 }
 
 /// The instance types that each pool can launch now. Types, prices and stock-outs are read; the other facts are given.
@@ -383,25 +394,39 @@ pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
     read: (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
     shifted: ShiftedZones,
 ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
-    offered(ports, settings, cluster, read, shifted).await.map(|(types, _)| types)
+    Offers::read(ports, cluster).await?.types(settings, read, shifted, ports.clock().now())
 }
 
-/// The same, with the stock-outs.
-async fn offered<P: Ports<Store: RecordReader + RegionStore>>(
-    ports: P,
-    settings: &Settings,
-    cluster: &ClusterName,
-    (objects, classes, claims): (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
-    shifted: ShiftedZones,
-) -> Result<(BTreeMap<String, Arc<InstanceTypes>>, Vec<StockOut>), HandleError> {
-    let stock_outs = ports.store().stock_outs(ports.clock().now()).await?;
-    let blob = ports.store().catalog().await?.map(|stored| stored.value);
-    let now = ports.clock().now();
-    let reserved = Reserved::for_plans(classes, claims, &stock_outs, now);
-    let measured = ports.store().read_all::<MeasuredMemory>(cluster).await?.into_iter().map(|stored| stored.value).collect();
-    let prices = overlays::missing_prices(&objects.node_overlays);
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices };
-    Ok((catalog::of_pools(&objects.node_pools, classes, &stock_outs, &inputs, blob.as_deref(), now)?, stock_outs))
+/// What the table knows of a region's types and prices, of what EC2 could not deliver there, and of the memory of a cluster's nodes.
+struct Offers {
+    stock_outs: Vec<StockOut>,
+    catalog: Option<Vec<u8>>,
+    measured: Vec<MeasuredMemory>,
+}
+
+impl Offers {
+    async fn read<P: Ports<Store: RecordReader + RegionStore>>(ports: P, cluster: &ClusterName) -> Result<Self, HandleError> {
+        let store = ports.store();
+        let (stock_outs, catalog, measured) =
+            try_join!(store.stock_outs(ports.clock().now()), store.catalog(), store.read_all::<MeasuredMemory>(cluster))?;
+        let measured = measured.into_iter().map(|stored| stored.value).collect();
+        Ok(Self { stock_outs, catalog: catalog.map(|stored| stored.value), measured })
+    }
+
+    /// The instance types that each pool can launch.
+    fn types(
+        self,
+        settings: &Settings,
+        (objects, classes, claims): (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
+        shifted: ShiftedZones,
+        now: Timestamp,
+    ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
+        let Self { stock_outs, catalog, measured } = self;
+        let reserved = Reserved::for_plans(classes, claims, &stock_outs, now);
+        let prices = overlays::missing_prices(&objects.node_overlays);
+        let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices };
+        catalog::of_pools(&objects.node_pools, classes, &stock_outs, &inputs, catalog.as_deref(), now)
+    }
 }
 
 /// NodeClaims that Whittle created and that have no claim in the table, not even an unreadable one. NodeClaims that are being

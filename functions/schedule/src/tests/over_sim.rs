@@ -16,7 +16,7 @@ use whittle_testkit::{TestWorld, after, at, default_spec, joined, key, machine, 
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// A world with a pool, in which only the test acts.
-fn world() -> TestWorld {
+pub(super) fn world() -> TestWorld {
     let world = TestWorld::still(at(0));
     world.create(pool_named("default"));
     world
