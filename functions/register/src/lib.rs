@@ -10,13 +10,14 @@ mod turn;
 mod tests;
 
 use crate::turn::{Ended, Turn};
+use futures::join;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{INITIALIZED, REGISTERED};
 use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, labels};
 use whittle_claims::{
     Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT,
-    SHARDS, Stored,
+    SHARDS, Stored, step,
 };
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
@@ -157,12 +158,18 @@ async fn reconcile_changing<P: Rights>(
 
 /// Stores what a run found out, and what nobody waits for.
 async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut report: Report) -> Result<Report, HandleError> {
-    let recorded = record_decisions(ports.store(), cluster, &report.decisions).await;
-    recorded.count_failure(&mut report, "decisions_unrecorded");
-    pool_health::store_outcomes(ports, cluster, &work.outcomes, &mut report).await?;
     let objects = ClusterObjects::default();
     let run = Run { ports, cluster, objects: &objects };
-    run.store_measurements(&work.measurements, &mut report).await?;
+    let (mut of_pools, mut of_nodes) = (Report::default(), Report::default());
+    let (recorded, told, measured) = join!(
+        record_decisions(ports.store(), cluster, &report.decisions),
+        pool_health::store_outcomes(ports, cluster, &work.outcomes, &mut of_pools),
+        run.store_measurements(&work.measurements, &mut of_nodes),
+    );
+    report.absorb(of_pools);
+    report.absorb(of_nodes);
+    recorded.count_failure(&mut report, "decisions_unrecorded");
+    told.and(measured)?;
     if work.waiting {
         run.requeue().await?;
     }
@@ -369,6 +376,8 @@ impl<P: Rights> Run<'_, P> {
         save(self.ports.store(), &claim, next).await
     }
 
+    /// Registers the Node of a machine, and stores with that what it lacks to be initialized. One that lacks nothing is initialized with the
+    /// same patch.
     async fn register(&self, claim: Stored<Claim>, node: &Node, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         // The Node gets all of its labels at once: pods select by them.
         let claim = if claim.value.awaits_partition() { self.set_partition(claim).await? } else { claim };
@@ -387,15 +396,28 @@ impl<P: Rights> Run<'_, P> {
             let event = ClusterEvent::warning(Involved::claim(&claim.value), "UnregisteredTaintMissing", message);
             publish_event(self.ports.cluster(), &key.cluster, &event).await;
         }
-        if let Some(patch) = decide::registration(&claim.value, node, mirror_uid) {
+        let lacking = lacking(&claim.value, &[decide::registered(&claim.value, node)]);
+        let mut patch = decide::registration(&claim.value, node, mirror_uid).unwrap_or_default();
+        patch.labels.extend(initialized(node).filter(|_| lacking.is_none()));
+        if patch != NodePatch::default() {
             self.patch_node(node, patch).await?;
         }
         let now = self.ports.clock().now();
-        let joined = advance(self.ports.store(), &claim, &Event::NodeJoined { node_name: name.clone() }, now).await?;
+        let mut next = step(&claim.value, &Event::NodeJoined { node_name: name.clone() }, now)?;
+        match &lacking {
+            None => next = step(&next, &Event::NodeReady, now)?,
+            Some((reason, message)) => {
+                next.note(INITIALIZED, ConditionStatus::Unknown, reason, message, now);
+            }
+        }
+        let joined = save(self.ports.store(), &claim, next).await?;
         report.decide(now, DecisionKind::Registered, format!("nodeclaim/{}", key.name), format!("node {name} joined"));
         report.count("registered");
         let zone = claim.value.machine().map_or("", |machine| machine.zone.as_str());
         report.metric(metrics::NodesCreated { nodepool: &claim.value.spec.node_pool, zone });
+        if lacking.is_none() {
+            report_initialized(&joined.value, name, now, report);
+        }
         Ok(joined)
     }
 
@@ -410,26 +432,40 @@ impl<P: Rights> Run<'_, P> {
 
     async fn initialize(&self, claim: Stored<Claim>, nodes: &[Node], report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         let now = self.ports.clock().now();
-        let lacking = match nodes {
-            [node] => decide::not_initialized(&claim.value, node).filter(|_| Safeguard::InitializedWhenReady.stops(true)),
-            _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
-        };
-        if let Some((reason, message)) = lacking {
+        if let Some((reason, message)) = lacking(&claim.value, nodes) {
             let mut next = claim.value.clone();
             next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
             return save(self.ports.store(), &claim, next).await;
         }
         let node = &nodes[0];
-        if node.metadata.label(labels::INITIALIZED) != Some("true") {
-            let patch = NodePatch { labels: BTreeMap::from([(labels::INITIALIZED.to_owned(), "true".to_owned())]), ..NodePatch::default() };
+        let labels: BTreeMap<String, String> = initialized(node).into_iter().collect();
+        if !labels.is_empty() {
+            let patch = NodePatch { labels, ..NodePatch::default() };
             self.ports.cluster().patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;
         }
         let ready = advance(self.ports.store(), &claim, &Event::NodeReady, now).await?;
-        let message = format!("node {} is ready for pods", node.metadata.name);
-        report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.value.key.name), message);
-        report.count("initialized");
+        report_initialized(&ready.value, &node.metadata.name, now, report);
         Ok(ready)
     }
+}
+
+/// Why the registered Nodes of a claim are not initialized yet: reason and message of its condition.
+fn lacking(claim: &Claim, nodes: &[Node]) -> Option<(&'static str, String)> {
+    match nodes {
+        [node] => decide::not_initialized(claim, node).filter(|_| Safeguard::InitializedWhenReady.stops(true)),
+        _ => Some(("NodeNotFound", "Node not registered with cluster".to_owned())),
+    }
+}
+
+/// The label of an initialized Node, if it lacks it.
+fn initialized(node: &Node) -> Option<(String, String)> {
+    (node.metadata.label(labels::INITIALIZED) != Some("true")).then(|| (labels::INITIALIZED.to_owned(), "true".to_owned()))
+}
+
+fn report_initialized(claim: &Claim, node_name: &str, now: Timestamp, report: &mut Report) {
+    let message = format!("node {node_name} is ready for pods");
+    report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.key.name), message);
+    report.count("initialized");
 }
 
 /// Whether two Nodes have had this machine's provider id: registration is not retried, the timeout decides.

@@ -285,7 +285,7 @@ impl World {
         self.observe_disruption(old, new);
         self.observe_abandoned(old, new);
         self.observe_deleted_node(old, new);
-        if let (Phase::Registered { .. }, Phase::Initialized { .. }) = (&old.phase, &new.phase) {
+        if let (Phase::Launched { .. } | Phase::Registered { .. }, Phase::Initialized { .. }) = (&old.phase, &new.phase) {
             self.observe_initialized(new);
         }
         let name = &new.key.name;
