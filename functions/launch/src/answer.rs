@@ -2,7 +2,7 @@
 
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
-use crate::{FIRST_REGISTER_DELAY, RETRY_DELAY, USER_ACTION_RETRY_DELAY, machine};
+use crate::{FIRST_REGISTER_DELAY, REGISTER_RUNG_FOR, RETRY_DELAY, USER_ACTION_RETRY_DELAY, machine};
 use crate::{Rights, Run};
 use futures::future::{join_all, try_join_all};
 use std::collections::BTreeSet;
@@ -209,14 +209,18 @@ impl<P: Rights> Run<'_, P> {
         Ok(running)
     }
 
-    /// Rings for the Nodes of machines that were launched, once for those of calls that were made at the same time.
+    /// Rings for the Nodes of machines that were launched, unless a doorbell is on its way that arrives after they were stored.
     async fn ring_register(&self) -> Result<(), HandleError> {
-        if self.is_register_rung.swap(true, Ordering::Relaxed) {
+        let now = self.ports.clock().now().as_millisecond();
+        let before = self.register_rung_at.load(Ordering::Relaxed);
+        if now.saturating_sub(before) < REGISTER_RUNG_FOR {
             return Ok(());
         }
+        // Before it is sent: others that end meanwhile leave it at this one.
+        self.register_rung_at.store(now, Ordering::Relaxed);
         let rung = self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await;
         if rung.is_err() {
-            self.is_register_rung.store(false, Ordering::Relaxed);
+            self.register_rung_at.store(before, Ordering::Relaxed);
         }
         Ok(rung?)
     }

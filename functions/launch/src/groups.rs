@@ -4,41 +4,121 @@ use crate::batch::Batch;
 use crate::call::Call;
 use crate::plan::{self, Group};
 use crate::{ABANDONED_AFTER, Rights, Run, complete_writes, has_time, oldest, unstored_call};
+use futures::future::{Either, select};
+use futures::stream::{FuturesUnordered, StreamExt};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use whittle_claims::{Bucket, BucketName, Event, Revision};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ports::{Clock, HandleError, Records, Report, Safeguard, StoreError, TokenBuckets, advance, concurrently, unless_conflict};
+use whittle_ports::{Clock, HandleError, Records, Report, Safeguard, StoreError, TokenBuckets, advance, unless_conflict};
 use whittle_units::ClaimName;
 
 /// Rate limit of CreateFleet per account and region: two per second with a burst of five.
 const BUCKET: &str = "CreateFleet";
 const BUCKET_SIZE: u32 = 5;
 const BUCKET_RATE: u32 = 2;
+/// Calls of a run that are under way at once: as many as the bucket has tokens.
+const CALLS_MAX: usize = BUCKET_SIZE as usize;
+
+/// What became of a call that was made beside others.
+struct Part {
+    outcome: Result<(), HandleError>,
+    /// The launch templates that the run knew when the call began, and those that are known after it.
+    templates: (BTreeSet<String>, BTreeSet<String>),
+    report: Report,
+}
+
+impl Part {
+    /// Begins a group as a part of a run.
+    async fn begin<P: Rights>(mut part: Run<'_, P>, group: Group) -> Self {
+        let before = part.templates.clone();
+        let outcome = part.begin(group).await;
+        Self { outcome, templates: (before, part.templates), report: part.report }
+    }
+}
+
+/// Waits for something while calls go on. Those that end meanwhile are added to `ended`.
+async fn beside<T>(calls: &mut FuturesUnordered<impl Future<Output = Part>>, ended: &mut Vec<Part>, awaited: impl Future<Output = T>) -> T {
+    let mut awaited = pin!(awaited);
+    while !calls.is_empty() {
+        match select(awaited.as_mut(), calls.next()).await {
+            Either::Left((done, _)) => return done,
+            Either::Right((part, _)) => ended.extend(part),
+        }
+    }
+    awaited.await
+}
 
 impl<P: Rights> Run<'_, P> {
-    /// Makes the calls of new groups, as many at once as the rate limit allows. The claims of the others have to wait.
+    /// Makes the calls of new groups, as many at once as the rate limit allows: the next one begins when any of them ends. All that were
+    /// begun end, whatever becomes of the others: what EC2 has started is assigned. Returns the claims that have to wait.
     pub(crate) async fn launch_groups(&mut self, mut groups: Vec<Group>) -> Result<Vec<ClaimName>, HandleError> {
         groups.sort_by_key(|group| Reverse(group.claims.len()));
         let mut waiting = VecDeque::from(groups);
-        while !waiting.is_empty() {
-            if !has_time(self.ports.clock()) {
-                self.report.hand_over();
+        let (mut calls, mut outcome, mut is_in_time) = (FuturesUnordered::new(), Ok(()), true);
+        loop {
+            let free = CALLS_MAX.saturating_sub(calls.len());
+            let mut ended = Vec::new();
+            if is_in_time && outcome.is_ok() && free > 0 && !waiting.is_empty() {
+                let permitted = beside(&mut calls, &mut ended, self.permitted(waiting.make_contiguous(), free)).await;
+                match permitted {
+                    Ok(Some(count)) => calls.extend(waiting.drain(..count).map(|group| Part::begin(self.part(), group))),
+                    Ok(None) => is_in_time = false,
+                    Err(error) => outcome = Err(error),
+                }
+            }
+            if ended.is_empty() {
+                ended.extend(calls.next().await);
+            }
+            if ended.is_empty() {
                 break;
             }
-            // Before the tokens: what lies between a token and its call makes calls come faster than they were permitted.
-            let next = waiting.make_contiguous();
-            self.ensure_shared_templates(&next[..next.len().min(BUCKET_SIZE as usize)]).await;
-            let permitted = self.take_tokens(waiting.len()).await?;
-            if permitted == 0 {
-                waiting.iter().for_each(|_| self.report.count("no_token"));
-                break;
+            for part in ended {
+                outcome = outcome.and(self.absorb(part));
             }
-            self.begin_all(waiting.drain(..permitted).collect()).await?;
+        }
+        outcome?;
+        if is_in_time {
+            waiting.iter().for_each(|_| self.report.count("no_token"));
         }
         Ok(waiting.into_iter().flat_map(|group| group.claims).map(|claim| claim.value.key.name).collect())
+    }
+
+    /// How many of the next calls may be made now. `None` if there is no time left for any.
+    async fn permitted(&mut self, waiting: &[Group], free: usize) -> Result<Option<usize>, HandleError> {
+        if !has_time(self.ports.clock()) {
+            self.report.hand_over();
+            return Ok(None);
+        }
+        // Before the tokens: what lies between a token and its call makes calls come faster than they were permitted.
+        self.ensure_shared_templates(waiting, free).await;
+        self.take_tokens(waiting.len().min(free)).await.map(Some)
+    }
+
+    /// A part of this run, with a report of its own.
+    fn part(&self) -> Self {
+        Self {
+            ports: self.ports,
+            cluster: self.cluster,
+            facts: Arc::clone(&self.facts),
+            templates: self.templates.clone(),
+            register_rung_at: Arc::clone(&self.register_rung_at),
+            report: Report::default(),
+        }
+    }
+
+    fn absorb(&mut self, part: Part) -> Result<(), HandleError> {
+        self.report.absorb(part.report);
+        let (before, after) = part.templates;
+        // A part forgets all of them when one may be gone.
+        if after.is_superset(&before) {
+            self.templates.extend(after.difference(&before).cloned());
+        } else {
+            self.templates.clear();
+        }
+        part.outcome
     }
 
     /// Takes a token for each of so many calls, in one request if there are as many. Returns how many calls may be made: all invocations
@@ -59,45 +139,14 @@ impl<P: Rights> Run<'_, P> {
         Ok(0)
     }
 
-    /// Begins groups beside each other, each as a part of this run. All of them end, whatever becomes of the others: what EC2 has started
-    /// is assigned.
-    async fn begin_all(&mut self, groups: Vec<Group>) -> Result<(), HandleError> {
-        // One doorbell for what is launched at the same time.
-        let is_register_rung = Arc::new(AtomicBool::new(false));
-        let parts = groups.into_iter().map(|group| {
-            let mut part = Run {
-                ports: self.ports,
-                cluster: self.cluster,
-                facts: Arc::clone(&self.facts),
-                templates: self.templates.clone(),
-                is_register_rung: Arc::clone(&is_register_rung),
-                report: Report::default(),
-            };
-            async move {
-                let outcome = part.begin(group).await;
-                (outcome, part.templates, part.report)
-            }
-        });
-        let (mut all, mut known, mut is_gone) = (Ok(()), BTreeSet::new(), false);
-        for (outcome, templates, report) in concurrently(parts).await {
-            // A part forgets all of them when one may be gone.
-            is_gone |= !templates.is_superset(&self.templates);
-            known.extend(templates);
-            self.report.absorb(report);
-            all = all.and(outcome);
-        }
-        self.templates = if is_gone { BTreeSet::new() } else { known };
-        all
-    }
-
-    /// Creates the launch templates that several groups have in common, each once. A group whose templates cannot be created meets the same
-    /// error again, and says so.
-    async fn ensure_shared_templates(&mut self, groups: &[Group]) {
+    /// Creates the launch templates of the next groups that other groups need too, each once. A group whose templates cannot be created
+    /// meets the same error again, and says so.
+    async fn ensure_shared_templates(&mut self, waiting: &[Group], next: usize) {
         let mut users: BTreeMap<&str, u32> = BTreeMap::new();
-        for template in groups.iter().flat_map(|group| &group.launch.templates) {
+        for template in waiting.iter().flat_map(|group| &group.launch.templates) {
             *users.entry(&template.name).or_default() += 1;
         }
-        for group in groups {
+        for group in waiting.iter().take(next) {
             let shared = group.launch.templates.iter().filter(|template| users.get(template.name.as_str()).is_some_and(|users| *users > 1));
             let shared: Vec<LaunchTemplate> = shared.cloned().collect();
             if self.ensure_templates(&group.node_class, &shared).await.is_err() {

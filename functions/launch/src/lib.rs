@@ -25,7 +25,7 @@ use futures::try_join;
 use plan::Facts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicI64;
 use whittle_claims::{
     Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, Stored,
 };
@@ -65,6 +65,8 @@ const TIME_PER_REFUSAL: SignedDuration = SignedDuration::from_secs(1);
 const NAMED_MAX: usize = 64;
 /// Nodes never join faster.
 const FIRST_REGISTER_DELAY: SignedDuration = SignedDuration::from_secs(10);
+/// Milliseconds for which machines need no doorbell of their own after one was sent, which arrives later.
+const REGISTER_RUNG_FOR: i64 = 5_000;
 
 /// One run for a cluster: its ports, the facts for its decisions, and its report.
 pub(crate) struct Run<'a, P> {
@@ -73,8 +75,8 @@ pub(crate) struct Run<'a, P> {
     facts: Arc<Facts>,
     /// Names of the launch templates that this run has found or made: batches of equal claims share theirs.
     templates: BTreeSet<String>,
-    /// Whether the Nodes of machines that are launched at the same time were rung for.
-    is_register_rung: Arc<AtomicBool>,
+    /// When the Nodes of launched machines were rung for, in milliseconds since 1970.
+    register_rung_at: Arc<AtomicI64>,
     report: Report,
 }
 
@@ -101,7 +103,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     };
     let changed = classes::changed(ports, cluster, &facts, &due, &mut report).await;
     let facts = Arc::new(Facts { changed, ..facts });
-    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), is_register_rung: Arc::default(), report };
+    let register_rung_at = Arc::new(AtomicI64::new(i64::MIN));
+    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), register_rung_at, report };
     run.request_refresh(&due).await?;
     let outcome = run.launch_all(due).await;
     let recorded = record_decisions(ports.store(), cluster, &run.report.decisions).await;
@@ -240,7 +243,6 @@ impl<P: Rights> Run<'_, P> {
     /// wait for a rate limit token.
     async fn resume(&mut self, id: &str, claims: Vec<Stored<Claim>>, requeues: &mut Requeues) -> Result<Vec<ClaimName>, HandleError> {
         let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
-        self.is_register_rung = Arc::default();
         if !self.take_token().await? {
             self.report.count("no_token");
             return Ok(names);

@@ -1,3 +1,4 @@
+mod beside;
 mod changed;
 mod dry_runs;
 mod many;

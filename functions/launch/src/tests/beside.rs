@@ -1,0 +1,97 @@
+//! Calls beside each other: one that EC2 answers late keeps no other waiting.
+
+use super::many::keep_in;
+use super::repeated::with_class;
+use futures::executor::block_on;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
+use whittle_ec2::instance::Instance;
+use whittle_ports::{Adapters, Answer, CloudError, DryRuns, Fleets, InstanceRun, Instances, LaunchTemplates, Settings};
+use whittle_sim::{Function, SimPorts};
+use whittle_units::{ClusterName, InstanceId, SignedDuration};
+
+/// EC2, whose first fleet is answered once so many others were asked for, or when nothing else happens.
+struct LateAnswer {
+    inner: SimPorts,
+    others: usize,
+    asked: AtomicUsize,
+    /// How many fleets had been asked for when the first was answered.
+    asked_by_then: AtomicUsize,
+}
+
+/// Lets everything else go on.
+async fn yield_once() {
+    let mut has_yielded = false;
+    std::future::poll_fn(|context| {
+        if has_yielded {
+            return Poll::Ready(());
+        }
+        has_yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+impl Fleets for LateAnswer {
+    async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
+            for _ in 0..1_000 {
+                if self.asked.load(Ordering::Relaxed) > self.others {
+                    break;
+                }
+                yield_once().await;
+            }
+            self.asked_by_then.store(self.asked.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.inner.create_fleet(request).await
+    }
+    fn fleet(&self, id: &str, request: &FleetRequest) -> impl Answer<Option<FleetAnswer>, CloudError> {
+        self.inner.fleet(id, request)
+    }
+}
+
+impl LaunchTemplates for LateAnswer {
+    fn ensure_launch_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError> {
+        self.inner.ensure_launch_template(template)
+    }
+}
+
+impl DryRuns for LateAnswer {
+    fn dry_run_fleet(&self, request: &FleetRequest) -> impl Answer<(), CloudError> {
+        self.inner.dry_run_fleet(request)
+    }
+    fn dry_run_instance(&self, run: &InstanceRun<'_>) -> impl Answer<(), CloudError> {
+        self.inner.dry_run_instance(run)
+    }
+}
+
+impl Instances for LateAnswer {
+    fn of_cluster(&self, cluster: &ClusterName) -> impl Answer<Vec<Instance>, CloudError> {
+        self.inner.of_cluster(cluster)
+    }
+    fn instance(&self, id: &InstanceId) -> impl Answer<Option<Instance>, CloudError> {
+        self.inner.instance(id)
+    }
+    fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError> {
+        self.inner.tagged(key, value)
+    }
+}
+
+#[test]
+fn a_call_that_is_answered_late_keeps_no_other_waiting() {
+    let simulation = with_class();
+    for group in 0..7 {
+        keep_in(&simulation, group, group);
+    }
+    // The time of the calls of four groups: there are tokens for the others by then.
+    let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_mins(1));
+    let cloud = LateAnswer { inner: ports.clone(), others: 6, asked: AtomicUsize::new(0), asked_by_then: AtomicUsize::new(0) };
+    let adapters = Adapters { store: &ports, cloud: &cloud, cluster: &ports, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"), &[])).unwrap();
+    assert_eq!((report.counted("launched"), simulation.world().region.started()), (7, 7));
+    assert_eq!(cloud.asked_by_then.load(Ordering::Relaxed), 7, "all others were asked for before it was answered");
+    let rung = simulation.doorbells().into_iter().filter(|function| *function == Function::Register).count();
+    assert!((1..=2).contains(&rung), "{rung} doorbells for their Nodes, which are sent seconds apart");
+}
