@@ -45,9 +45,11 @@ pub(crate) async fn store_verdicts<P: Rights>(
     let stored: BTreeMap<u8, Stored<VerdictPage>> =
         ports.store().read_all::<VerdictPage>(cluster).await?.into_iter().map(|page| (page.value.page, page)).collect();
     let mut new = NewVerdicts::default();
-    for (number, page) in changed_pages(decision, &stored, now, &mut new) {
-        let revision = stored.get(&number).map_or(Revision::ABSENT, |old| old.revision);
-        unless_conflict(ports.store().write(cluster, &page, revision).await)?;
+    let pages = changed_pages(decision, &stored, now, &mut new);
+    let revision = |number: &u8| stored.get(number).map_or(Revision::ABSENT, |old| old.revision);
+    let writes = pages.iter().map(|(number, page)| ports.store().write(cluster, page, revision(number)));
+    for written in concurrently(writes).await {
+        unless_conflict(written)?;
     }
     for verdict in decision.verdicts.iter().filter(|verdict| new.changed.contains(verdict.node.as_str())) {
         let remedies: Vec<String> = verdict.remedy(&snapshot.objects.node_pools).iter().map(ToString::to_string).collect();
@@ -59,24 +61,21 @@ pub(crate) async fn store_verdicts<P: Rights>(
     }
     let to_publish = decision.verdicts.iter().filter(|verdict| new.to_publish.contains(verdict.node.as_str()));
     let claims: BTreeSet<&str> = to_publish.map(|verdict| verdict.node_claim.as_str()).collect();
-    for note in decision.events.iter().filter(|note| is_new(note, &new.to_publish, &claims)).take(EVENTS_MAX) {
-        if crate::time_left(ports.clock()).is_zero() {
-            break; // the stored verdict is the same
-        }
-        publish_event(ports.cluster(), cluster, &event_of(note, &snapshot.read)).await.count_failure(report, "events_failed");
-    }
+    // Those for which there is no time are in the stored verdicts.
+    let notes = decision.events.iter().filter(|note| is_new(note, &new.to_publish, &claims)).take(EVENTS_MAX);
+    let events: Vec<ClusterEvent> = notes.map(|note| event_of(note, &snapshot.read)).collect();
+    publish_in_time(ports, cluster, &events, report).await;
     Ok(())
 }
 
 /// Publishes Events and a count of objects that cannot be read; `sweep` does so for the kinds that it reads.
 pub(crate) async fn unreadable_objects<P: Rights>(ports: P, cluster: &ClusterName, snapshot: &Snapshot, shadow: bool, report: &mut Report) {
-    let odd = snapshot.read.unreadable.iter().filter(|odd| !KINDS_OF_SWEEP.contains(&odd.kind.as_str()));
+    let odd = || snapshot.read.unreadable.iter().filter(|odd| !KINDS_OF_SWEEP.contains(&odd.kind.as_str()));
+    let events: Vec<ClusterEvent> = odd().take(if shadow { 0 } else { UNREADABLE_MAX }).map(ClusterEvent::unreadable).collect();
+    publish_in_time(ports, cluster, &events, report).await;
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
-    for (at, odd) in odd.enumerate() {
+    for odd in odd() {
         *counted.entry(odd.kind.as_str()).or_default() += 1;
-        if !shadow && at < UNREADABLE_MAX && !crate::time_left(ports.clock()).is_zero() {
-            publish_event(ports.cluster(), cluster, &ClusterEvent::unreadable(odd)).await.count_failure(report, "events_failed");
-        }
     }
     for (kind, count) in counted {
         report.gauge(metrics::ObjectsUnreadable { kind }, count);
@@ -232,6 +231,11 @@ pub(crate) async fn publish_notes<P: Rights>(
     report: &mut Report,
 ) {
     let events: Vec<ClusterEvent> = notes.iter().map(|note| event_of(note, read)).collect();
+    publish_in_time(ports, cluster, &events, report).await;
+}
+
+/// Publishes Events as far as there is time, many at once: planning waits for the lease meanwhile.
+async fn publish_in_time<P: Rights>(ports: P, cluster: &ClusterName, events: &[ClusterEvent], report: &mut Report) {
     for some in events.chunks(CONCURRENT_REQUESTS) {
         if crate::time_left(ports.clock()).is_zero() {
             break;
