@@ -235,7 +235,7 @@ fn a_function_that_fails_at_every_call_of_its_schedule_raises_its_alarm() {
         let minutes = minutes_of(&properties["ScheduleExpression"], &names);
         every.entry(function).and_modify(|least| *least = minutes.min(*least)).or_insert(minutes);
     }
-    assert_eq!(every.keys().collect::<Vec<_>>(), ["Consolidate", "Refresh", "Register", "Schedule", "Sweep"]);
+    assert_eq!(every.keys().collect::<Vec<_>>(), ["Refresh", "Schedule", "Sweep"]);
     for (function, minutes) in every {
         let alarm = alarms.iter().find(|alarm| alarm.name == format!("{function}ErrorsAlarm")).expect("each function has its alarm");
         let error = |minute: i64| Point::of_service(minute * 60_000, "AWS/Lambda", "Errors", ("FunctionName", function.as_str()), 1.0);

@@ -33,8 +33,9 @@ fn an_idle_deployment_and_one_with_nodes_have_a_bill() {
     assert_eq!(few.simulated.left, (3, 30), "the nodes of the last wave are gone");
     assert!(total(&idle) > 1.0 && total(&few) > total(&idle), "{} {}", total(&idle), total(&few));
     let runs = |hourly: &stretch::Hourly, function| hourly.functions.get(&function).map_or(0.0, |rates| rates.runs);
-    assert_eq!(runs(&idle.simulated.quiet, Function::Launch), 0.0, "nothing is launched for nothing");
-    assert_eq!(runs(&few.simulated.quiet, Function::Launch), 0.0);
+    for quiet in [&idle.simulated.quiet, &few.simulated.quiet] {
+        assert!(runs(quiet, Function::Launch) <= 2.0, "nothing is launched for nothing, but every half hour on trial: {quiet:?}");
+    }
     assert!(runs(&few.simulated.busy, Function::Launch) > 0.0 && runs(&few.simulated.busy, Function::Terminate) > 0.0);
     for function in Function::ALL {
         let ticks = idle.simulated.quiet.functions.get(&function).map_or(0.0, |rates| rates.ticks);

@@ -357,10 +357,12 @@ mod tests {
     use super::*;
     use crate::source::Offers;
 
-    /// With the requirements in one order, and without those that say that a label is absent.
+    /// With the requirements in one order, and without what a catalog's format does not have: requirements that say that a label is absent,
+    /// and how many volumes a type attaches.
     fn comparable(mut types: Vec<InstanceType>) -> Vec<InstanceType> {
         for one in &mut types {
             one.requirements.retain(|r| r.operator != Operator::DoesNotExist);
+            one.ebs_attachments = None;
             one.requirements.iter_mut().for_each(|r| r.values.sort());
             one.requirements.sort_by(|a, b| a.key.cmp(&b.key));
             one.offerings.iter_mut().for_each(|o| o.requirements.retain(|r| r.operator != Operator::DoesNotExist));

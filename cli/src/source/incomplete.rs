@@ -90,7 +90,7 @@ mod tests {
     const POD: &str = "---\n{apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {containers: [{name: c}], volumes: [{name: v, \
                        persistentVolumeClaim: {claimName: data}}]}}\n";
     const DAEMON: &str = "---\n{apiVersion: v1, kind: Pod, metadata: {name: agent-1, ownerReferences: [{apiVersion: apps/v1, kind: DaemonSet, \
-                          name: agent, uid: u, controller: true}]}, spec: {nodeName: n, containers: [{name: c}]}}\n";
+                          name: agent, uid: u, controller: true}]}, spec: {nodeName: node-1, containers: [{name: c}]}}\n";
 
     #[track_caller]
     fn check(text: &str, wanted: &[&str]) {

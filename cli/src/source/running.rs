@@ -71,7 +71,7 @@ mod tests {
     fn a_type_is_sold_in_each_zone_of_the_region_in_which_it_runs() {
         let mut tables = offline::catalog("us-east-1").unwrap();
         tables.offered.insert("m5.large".to_owned(), vec!["us-east-1b".to_owned()]);
-        let running = machine("Node", "n", "m5.large", "us-east-1c")
+        let running = machine("Node", "node-1", "m5.large", "us-east-1c")
             + &machine("NodeClaim", "c", "m5.large", "us-east-1a")
             + &machine("Node", "again", "m5.large", "us-east-1b")
             + &machine("Node", "abroad", "m5.large", "eu-west-1a")

@@ -4,7 +4,7 @@ use crate::{Rights, Run};
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
-use whittle_model::scheduling::{Cause, Plan, PoolRejection, Unready};
+use whittle_model::scheduling::{Cause, Plan, PoolRejection};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_events};
 use whittle_snapshot::Snapshot;
 use whittle_solver::overlays::OverlayStatus;
@@ -87,14 +87,13 @@ pub(crate) fn empty_pools(snapshot: &Snapshot, plan: &Plan) -> Vec<ClusterEvent>
 
 fn empty_pool(snapshot: &Snapshot, rejection: &PoolRejection) -> Option<ClusterEvent> {
     let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == rejection.node_pool)?;
-    if rejection.cause.unready().is_some_and(Unready::is_new) {
-        return None; // it was applied just now
+    if rejection.cause.unready().is_some() {
+        return None; // its conditions say why, or it was applied just now; Karpenter leaves such a pool out as well
     }
     let message = match &rejection.cause {
         Cause::MinValues { .. } => {
             format!("NodePool requirements filtered out all compatible available instance types due to minValues: {}", rejection.cause)
         }
-        Cause::NothingOffered { why: Some(why), .. } => format!("no instance types are offered to it: {why}"),
         cause => format!("NodePool requirements filtered out all compatible available instance types: {cause}"),
     };
     Some(ClusterEvent::warning(Involved::object(pool), "NoCompatibleInstanceTypes", message))
