@@ -15,7 +15,7 @@ use whittle_cli::local::wiring::{self, Cloud, Handlers};
 use whittle_ports::Clock;
 use whittle_ports::telemetry::{self, Telemetry};
 use whittle_sim::region::PoolRefusal;
-use whittle_sim::{Function, Functions, Input, SimPorts};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 use whittle_units::{SignedDuration, Timestamp};
 
 const POOL: &str = include_str!("../../cli/src/local/demo/pool.yaml");
@@ -34,7 +34,7 @@ struct Printing {
 }
 
 impl Functions for Printing {
-    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         let (settings, points) = (self.handlers.settings(), Arc::clone(&self.points));
         async move {
             let result = wiring::run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use whittle_ports::metrics::Level;
 use whittle_ports::telemetry::{self, Telemetry};
 use whittle_ports::{Clock, HandleError, Report};
-use whittle_sim::{Function, Functions, Input, SimPorts};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 
 /// Bytes of the lines START, END and REPORT that Lambda adds to each invocation.
 pub(super) const PLATFORM_LINES: u64 = 262;
@@ -37,7 +37,7 @@ impl Metered {
 }
 
 impl Functions for Metered {
-    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         let (settings, printed) = (self.handlers.settings(), Arc::clone(&self.printed));
         async move {
             let result = wiring::run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await;

@@ -8,7 +8,7 @@ use whittle_ports::{
     Adapters, Discovery, DryRuns, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
     Once, Report, Settings, Terminator, ZonalShifts, error_chain,
 };
-use whittle_sim::{Function, Functions, Input, SimPorts};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 
 /// All functions, with the settings of an installation.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Handlers {
 }
 
 impl Functions for Handlers {
-    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         let settings = self.settings();
         async move { outcome(run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await) }.boxed()
     }
@@ -58,14 +58,14 @@ impl<M: LaunchTemplates + LaunchTemplateCleanup + Fleets + DryRuns + Instances +
 /// The result for the queue: after an error the message is redelivered.
 ///
 /// # Errors
-/// The chain of the error, if another delivery may help.
-pub fn outcome(result: Result<Report, HandleError>) -> Result<(), String> {
+/// The chain of the error, if another delivery may help, and whether it may do so soon.
+pub fn outcome(result: Result<Report, HandleError>) -> Result<(), RunFailure> {
     use whittle_ports::Disposition::{Drop, Fail, Replan, RetryLater};
     match result {
         Ok(_) => Ok(()),
         Err(error) => match error.disposition() {
             Drop | Replan => Ok(()),
-            RetryLater | Fail => Err(error_chain(&error)),
+            disposition @ (RetryLater | Fail) => Err(RunFailure { reason: error_chain(&error), may_pass: disposition == RetryLater }),
         },
     }
 }

@@ -1,7 +1,7 @@
 //! The executor: runs of functions as futures, polled one at a time when they are due.
 
 use crate::LineKind;
-use crate::function::{Functions, TaskId};
+use crate::function::{Functions, RunFailure, TaskId};
 use crate::ports::SimPorts;
 use crate::world::{Due, Start, World};
 use futures::future::BoxFuture;
@@ -15,7 +15,7 @@ use std::time::Instant;
 pub struct Simulation {
     world: Arc<Mutex<World>>,
     functions: Arc<dyn Functions>,
-    tasks: BTreeMap<TaskId, BoxFuture<'static, Result<(), String>>>,
+    tasks: BTreeMap<TaskId, BoxFuture<'static, Result<(), RunFailure>>>,
 }
 
 /// The one place that locks a world. Nothing panics while holding it, and a poisoned one is still consistent enough to

@@ -17,8 +17,23 @@ pub enum Input {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
+/// Why a run failed; its message is delivered again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFailure {
+    pub reason: String,
+    /// Whether another run may succeed: then its message comes again soon.
+    pub may_pass: bool,
+}
+
+impl RunFailure {
+    /// A failure that may be over soon.
+    pub fn passing(reason: impl ToString) -> Self {
+        Self { reason: reason.to_string(), may_pass: true }
+    }
+}
+
 /// The real handlers, supplied by the creator of the simulation: this crate depends on none of them.
 pub trait Functions: Send + Sync {
     /// Starts a function. An error makes its message be delivered again.
-    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>>;
+    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>>;
 }

@@ -20,7 +20,7 @@ pub mod world;
 
 pub use dice::{Dice, Stream};
 pub use exec::Simulation;
-pub use function::{Functions, Input, TaskId};
+pub use function::{Functions, Input, RunFailure, TaskId};
 pub use meter::{Invoked, Meter, Units};
 pub use mutants::Mutant;
 pub use ports::SimPorts;

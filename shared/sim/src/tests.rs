@@ -7,7 +7,7 @@ mod workloads;
 
 use crate::cluster::Eviction;
 use crate::region::{ACCOUNT, ALIASES, Allocation, Reservation};
-use crate::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
+use crate::{Function, Functions, Input, RunFailure, SimPorts, Simulation, World, WorldOptions};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -36,10 +36,10 @@ fn sighting(subject: &str) -> Sighting {
 struct Writer;
 
 impl Functions for Writer {
-    fn call(&self, _: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         Box::pin(async move {
             let written = ports.write(&ClusterName::from("demo"), &sighting("it"), Revision::ABSENT).await;
-            written.map(|_| ()).map_err(|error| error.to_string())
+            written.map(|_| ()).map_err(RunFailure::passing)
         })
     }
 }
@@ -48,12 +48,12 @@ impl Functions for Writer {
 struct Idle;
 
 impl Functions for Idle {
-    fn call(&self, function: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, function: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         Box::pin(async move {
             if function == Function::Terminate {
-                return Err("always".to_owned());
+                return Err(RunFailure::passing("always"));
             }
-            ports.launch_templates(&ClusterName::from("demo")).await.map(|_| ()).map_err(|error| error.to_string())
+            ports.launch_templates(&ClusterName::from("demo")).await.map(|_| ()).map_err(RunFailure::passing)
         })
     }
 }

@@ -10,14 +10,14 @@ use whittle_ec2::instance::Instance;
 use whittle_ports::{ClaimStore, Leases};
 use whittle_sim::cluster::objects::Tabled;
 use whittle_sim::region::Machine;
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts, Simulation, World, WorldOptions};
 use whittle_units::{ClusterName, InstanceId, Price, SignedDuration, Timestamp};
 
 /// Functions that do nothing: a world in which nothing moves by itself.
 pub struct NoFunctions;
 
 impl Functions for NoFunctions {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

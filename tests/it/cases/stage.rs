@@ -11,7 +11,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_aws::{Ec2Discovery, Isolation, Machines};
 use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, NodeClassRecord, StockOut};
 use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, RecordReader, RegionStore, Report, Settings, advance, error_chain};
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation, World, WorldOptions};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts, Simulation, World, WorldOptions};
 use whittle_tests::fake_aws::FakeAws;
 use whittle_units::{ClaimName, ClusterName, ProviderId, SignedDuration, Timestamp};
 
@@ -28,7 +28,7 @@ pub(crate) fn refusal(record: &NodeClassRecord) -> Option<String> {
 struct NoFunctions;
 
 impl Functions for NoFunctions {
-    fn call(&self, _: Function, _: SimPorts, _: Input) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'static>> {
+    fn call(&self, _: Function, _: SimPorts, _: Input) -> Pin<Box<dyn Future<Output = Result<(), RunFailure>> + Send + 'static>> {
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Once};
 use whittle_aws::{Ec2Discovery, Isolation, Machines};
 use whittle_cli::local::scenario::{self, Play};
 use whittle_cli::local::wiring::{Cloud, Handlers, outcome, run};
-use whittle_sim::{Faults, Function, Functions, Input, SimPorts};
+use whittle_sim::{Faults, Function, Functions, Input, RunFailure, SimPorts};
 use whittle_tests::fake_aws::FakeAws;
 
 /// Scenarios with a little of everything: stock-outs, node classes that change, reservations, interruptions, nodes that go.
@@ -29,7 +29,7 @@ struct OverTheWire {
 }
 
 impl Functions for OverTheWire {
-    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         let settings = self.handlers.settings();
         let cluster = ports.cluster().clone();
         let region = ports.inspect(|world| {

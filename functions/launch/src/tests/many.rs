@@ -10,7 +10,7 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, Doorbell, Event, Phase};
 use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
-use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts, Simulation};
 use whittle_testkit::{TestWorld, after, at, deletion};
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -20,11 +20,11 @@ const TYPES: [&str; 7] = ["m5.large", "m5.xlarge", "m5.2xlarge", "c5.large", "c5
 struct Launches;
 
 impl Functions for Launches {
-    fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         Box::pin(async move {
             let Input::Doorbell(Doorbell::Launch { cluster, claims }) = input else { return Ok(()) };
             let adapters = Adapters::all(&ports);
-            crate::handle(adapters, &Settings::default(), &cluster, &claims).await.map(|_| ()).map_err(|error| error.to_string())
+            crate::handle(adapters, &Settings::default(), &cluster, &claims).await.map(|_| ()).map_err(RunFailure::passing)
         })
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, conditions};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Sighting, Stored};
 use whittle_ports::{Adapters, ClaimStore, ClusterEvent, HandleError, Involved, ObjectKind, Queues, RecordReader, Report, Settings};
-use whittle_sim::{Function, Functions, Input, SimPorts};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 use whittle_testkit::{TestWorld, at, joined, machine, pool_named};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -86,11 +86,11 @@ fn sightings(world: &TestWorld) -> Vec<Stored<Sighting>> {
 struct Sweeps;
 
 impl Functions for Sweeps {
-    fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, _: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         Box::pin(async move {
             let Input::Doorbell(Doorbell::Sweep { cluster, .. }) = input else { return Ok(()) };
             let adapters = Adapters::all(&ports);
-            crate::handle(adapters, &Settings::default(), &cluster).await.map(|_| ()).map_err(|error| error.to_string())
+            crate::handle(adapters, &Settings::default(), &cluster).await.map(|_| ()).map_err(RunFailure::passing)
         })
     }
 }

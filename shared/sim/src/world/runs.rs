@@ -4,7 +4,7 @@ use super::queues::{Chain, Message};
 use super::{Event, RESERVE, Start, World};
 use crate::dice::Stream;
 use crate::story::LineKind;
-use crate::{Function, TaskId};
+use crate::{Function, RunFailure, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::task::Waker;
 
@@ -36,16 +36,16 @@ impl World {
         Start { task, function, input, deadline: end.checked_sub(RESERVE.min(timeout / 10)).unwrap_or(end), skew }
     }
 
-    pub(crate) fn finished(&mut self, task: TaskId, outcome: Result<(), String>) {
+    pub(crate) fn finished(&mut self, task: TaskId, outcome: Result<(), RunFailure>) {
         let Some(running) = self.running.remove(&task) else { return };
         let now = self.now();
         self.metered(|meter| meter.ended(task, now));
         match outcome {
             Ok(()) => self.queues.done(task),
-            Err(error) => {
+            Err(RunFailure { reason, .. }) => {
                 self.counts.failures += 1;
-                self.queues.return_to_queue(task, &error);
-                self.log(LineKind::Fault, format!("{} failed: {error}", running.function));
+                self.queues.return_to_queue(task, &reason);
+                self.log(LineKind::Fault, format!("{} failed: {reason}", running.function));
             }
         }
         self.deliver_soon();
