@@ -73,7 +73,8 @@ const CALLS: &[(&str, &[&str])] = &[
     ("Queues", &["sqs:SendMessage"]),
 ];
 
-/// Calls that Lambda makes with a function's role before our code runs, and those that a customer-managed key needs.
+/// Calls that Lambda makes with a function's role before our code runs, of which the runtime makes some itself for messages that it has
+/// received, and those that a customer-managed key needs.
 const OF_LAMBDA: &[&str] = &[
     "logs:CreateLogStream",
     "logs:PutLogEvents",

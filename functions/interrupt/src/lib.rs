@@ -27,7 +27,7 @@ rights! {
 /// redelivered.
 const ATTEMPTS_MAX: u32 = 5;
 /// How long a notice of an unknown instance is redelivered: by then a call whose response was lost has been repeated, and the
-/// queue, which redelivers a message after a minute, does not move it to the dead-letter queue.
+/// queue, whose last delivery is later, does not move it to the dead-letter queue.
 const REDELIVER_FOR: SignedDuration = SignedDuration::from_secs(90);
 
 /// One run for a notice: its ports and settings, and what the notice says.

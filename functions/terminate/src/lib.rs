@@ -78,7 +78,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
             }
             Next::RequeueAfter(delay_after(&error))
         }
-        // Nothing is lost by retrying later; a failure would cost minutes, and finally move the message to the dead-letter queue.
+        // Nothing is lost by retrying later; failures would soon cost minutes, and finally move the message to the dead-letter queue.
         Err(HandleError::Cloud(error)) if !is_refused(&error) => {
             tracing::warn!(%error, claim = %claim, "EC2 did not respond: retrying in the next run");
             run.report.count("cloud_unanswered");

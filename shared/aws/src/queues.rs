@@ -2,6 +2,7 @@
 
 use aws_sdk_sqs::config::Builder;
 use aws_sdk_sqs::error::DisplayErrorContext;
+use aws_sdk_sqs::types::ChangeMessageVisibilityBatchRequestEntry;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use whittle_claims::{CONSOLIDATE_DELAY, Doorbell, Function, Sending};
@@ -20,6 +21,8 @@ pub struct QueueUrls {
     pub nodes: String,
     pub refresh: String,
     pub sweep: String,
+    /// What EventBridge sends to; no doorbell is for it.
+    pub interruption: String,
     /// The delivery delay of the `plan` queue.
     pub plan_delay: SignedDuration,
 }
@@ -37,13 +40,20 @@ impl QueueUrls {
         }
     }
 
-    /// The FIFO queue that wakes a function.
+    /// The queue that wakes a function.
     fn that_wakes(&self, function: Function) -> Option<&str> {
-        match function {
-            Function::Schedule => Some(&self.plan),
-            Function::Consolidate => Some(&self.consolidate),
-            _ => None,
-        }
+        let url = match function {
+            Function::Schedule => &self.plan,
+            Function::Consolidate => &self.consolidate,
+            Function::Launch => &self.launch,
+            Function::Terminate => &self.terminate,
+            Function::Register => &self.nodes,
+            Function::Refresh => &self.refresh,
+            Function::Sweep => &self.sweep,
+            Function::Interrupt => &self.interruption,
+            Function::Relay => return None,
+        };
+        Some(url.as_str()).filter(|url| !url.is_empty())
     }
 
     /// The delivery delay of a doorbell's FIFO queue.
@@ -81,6 +91,8 @@ pub struct SqsQueues {
 
 /// The longest delay of an SQS message, in seconds.
 const DELAY_MAX: i64 = 900;
+/// The most messages of one request.
+const BATCH_MAX: usize = 10;
 
 impl SqsQueues {
     /// The client may be shared by all invocations; the clock belongs to one.
@@ -134,7 +146,7 @@ impl SqsQueues {
 }
 
 impl SqsQueues {
-    /// Deletes a received message of the FIFO queue that wakes `function`: the next one of its group may be received.
+    /// Deletes a received message of the queue that wakes `function`: the next one of its group may be received.
     ///
     /// # Errors
     /// SQS did not do it.
@@ -144,22 +156,36 @@ impl SqsQueues {
         request.send().await.map(drop).map_err(|error| of_received(DisplayErrorContext(&error).to_string()))
     }
 
-    /// Has a received message of the FIFO queue that wakes `function` delivered again after `delay`.
+    /// Has received messages of the queue that wakes `function` delivered again after `delay`, instead of after the rest of the queue's
+    /// visibility timeout.
     ///
     /// # Errors
-    /// SQS did not do it.
-    pub async fn delay_again(&self, function: Function, receipt: &str, delay: SignedDuration) -> Result<(), QueueError> {
-        let Some((url, limits)) = self.for_received(function, "ChangeMessageVisibility")? else { return Ok(()) };
+    /// SQS did not do it for all of them. The others come by the queue's visibility timeout.
+    pub async fn delay_again(&self, function: Function, receipts: &[&str], delay: SignedDuration) -> Result<(), QueueError> {
         let seconds = i32::try_from(delay.as_secs()).unwrap_or_default();
-        let request = self.sqs.change_message_visibility().queue_url(url).receipt_handle(receipt).visibility_timeout(seconds);
-        let sent = request.customize().config_override(limits).send().await;
-        sent.map(drop).map_err(|error| of_received(DisplayErrorContext(&error).to_string()))
+        for receipts in receipts.chunks(BATCH_MAX) {
+            let Some((url, limits)) = self.for_received(function, "ChangeMessageVisibilityBatch")? else { return Ok(()) };
+            let mut request = self.sqs.change_message_visibility_batch().queue_url(url);
+            for (number, receipt) in receipts.iter().enumerate() {
+                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(number.to_string()).receipt_handle(*receipt);
+                let entry = entry.visibility_timeout(seconds).build().map_err(|error| of_received(error.to_string()))?;
+                request = request.entries(entry);
+            }
+            let changed = request.customize().config_override(limits).send().await;
+            let changed = changed.map_err(|error| of_received(DisplayErrorContext(&error).to_string()))?;
+            if let Some(refused) = changed.failed().first() {
+                let (code, message) = (refused.code(), refused.message().unwrap_or_default());
+                return Err(of_received(format!("{} of {} messages: {code}: {message}", changed.failed().len(), receipts.len())));
+            }
+        }
+        Ok(())
     }
 
-    /// The queue of a received message, and how long a call may take; `None` for a function that no FIFO queue wakes.
+    /// The queue of a received message, and how long a call about it may take, briefly: Lambda or SQS does the same later. `None` for a
+    /// function that no queue wakes, or that does not know which.
     fn for_received(&self, function: Function, call: &'static str) -> Result<Option<(&str, Builder)>, QueueError> {
-        let Some(url) = self.urls.that_wakes(function).filter(|url| !url.is_empty()) else { return Ok(None) };
-        let limits = crate::budget::limits(&*self.clock, call).map_err(|error| of_received(error.to_string()))?;
+        let Some(url) = self.urls.that_wakes(function) else { return Ok(None) };
+        let limits = crate::budget::brief_limits(&*self.clock, call).map_err(|error| of_received(error.to_string()))?;
         Ok(Some((url, Builder::new().timeout_config(limits))))
     }
 }

@@ -36,16 +36,33 @@ impl Function {
         let (timeout, visibility, receives) = match self {
             // It has no queue: the webhook retries.
             Self::Relay => (5, 30, 3),
-            Self::Schedule => (30, 45, 3),
-            Self::Launch | Self::Register => (30, 180, 3),
-            Self::Terminate => (30, 180, 5),
-            Self::Consolidate => (60, 90, 3),
-            Self::Sweep => (60, 360, 3),
-            Self::Interrupt => (10, 60, 3),
-            Self::Refresh => (300, 1800, 3),
+            Self::Schedule => (30, 45, 5),
+            Self::Launch | Self::Register => (30, 180, 5),
+            Self::Terminate => (30, 180, 7),
+            Self::Consolidate => (60, 90, 5),
+            Self::Sweep => (60, 360, 5),
+            Self::Interrupt => (10, 60, 5),
+            Self::Refresh => (300, 1800, 5),
         };
         Limits { timeout: SignedDuration::from_secs(timeout), visibility: SignedDuration::from_secs(visibility), receives }
     }
+
+    /// How soon a message is delivered again whose run failed so that another may succeed, by how often it was received; `None` for the
+    /// queue's visibility timeout, which outlasts the longest run: most failures are over much sooner.
+    pub const fn retry_delay(self, receives: u32) -> Option<SignedDuration> {
+        let (first, second) = match self {
+            Self::Relay => return None,
+            Self::Schedule | Self::Launch | Self::Register | Self::Terminate | Self::Consolidate | Self::Interrupt => (5, 15),
+            // Nobody waits for seconds for what they do, and each of their runs reads much.
+            Self::Refresh | Self::Sweep => (30, 120),
+        };
+        match receives {
+            1 => Some(SignedDuration::from_secs(first)),
+            2 => Some(SignedDuration::from_secs(second)),
+            _ => None,
+        }
+    }
+
     /// Whether the template reserves concurrency for it by default.
     pub const fn is_reserved(self) -> bool {
         matches!(self, Self::Relay | Self::Interrupt)
@@ -73,12 +90,58 @@ pub struct Limits {
     pub timeout: SignedDuration,
     /// The visibility timeout: after this a received message is delivered again.
     pub visibility: SignedDuration,
-    /// How often a message is received before it moves to the dead-letter queue.
+    /// How often a message is received before it moves to the dead-letter queue. Two of these are for deliveries that come early
+    /// ([`Function::retry_delay`]): a message is not given up earlier for them.
     pub receives: u32,
 }
 
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds from the first delivery to the last, if each run fails at once.
+    fn last_delivery(function: Function) -> i64 {
+        let limits = function.limits();
+        (1..limits.receives).map(|receives| function.retry_delay(receives).unwrap_or(limits.visibility).as_secs()).sum()
+    }
+
+    /// How long an outage may last that fills no dead-letter queue: not less than without early repetitions.
+    #[test]
+    fn early_repetitions_do_not_give_a_message_up_sooner() {
+        for (function, expected, without_early_ones) in [
+            (Function::Schedule, 110, 90),
+            (Function::Consolidate, 200, 180),
+            (Function::Launch, 380, 360),
+            (Function::Register, 380, 360),
+            (Function::Terminate, 740, 720),
+            (Function::Interrupt, 140, 120),
+            (Function::Refresh, 3750, 3600),
+            (Function::Sweep, 870, 720),
+        ] {
+            assert_eq!(last_delivery(function), expected, "{function}");
+            assert!(expected > without_early_ones, "{function}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_fails_again_comes_again_later_and_then_by_the_visibility_timeout() {
+        for function in Function::ALL {
+            let delays: Vec<i64> = (0..8).filter_map(|receives| function.retry_delay(receives)).map(|delay| delay.as_secs()).collect();
+            let expected: &[i64] = match function {
+                Function::Relay => &[],
+                Function::Refresh | Function::Sweep => &[30, 120],
+                _ => &[5, 15],
+            };
+            assert_eq!(delays, expected, "{function}");
+            assert_eq!(function.retry_delay(0), None, "{function}: of an unknown count");
+            assert_eq!(function.retry_delay(3), None, "{function}");
+            assert!(delays.iter().all(|delay| *delay < function.limits().visibility.as_secs()), "{function}: never later than before");
+        }
     }
 }

@@ -5,7 +5,7 @@ use whittle_claims::{Doorbell, Lease};
 use whittle_units::SignedDuration;
 
 /// Acquires the lease of the doorbell's cluster for `duration`. `None` while another run holds it: the doorbell is sent again
-/// after `retry`. That is no error: a failed message would block its whole group until its visibility timeout ends.
+/// after `retry`. That is no error: a failed message would block its whole group until it is delivered again.
 pub async fn acquire_lease<P: Ports<Store: Leases, Queues: Queues>>(
     ports: P,
     doorbell: Doorbell,

@@ -33,6 +33,8 @@ pub const QUEUE_NODES: &str = "WHITTLE_QUEUE_NODES";
 pub const QUEUE_REFRESH: &str = "WHITTLE_QUEUE_REFRESH";
 /// URL of the queue that wakes `sweep`.
 pub const QUEUE_SWEEP: &str = "WHITTLE_QUEUE_SWEEP";
+/// URL of the queue that wakes `interrupt`. No function sends doorbells to it, and only `interrupt` has it.
+pub(crate) const QUEUE_INTERRUPTION: &str = "WHITTLE_QUEUE_INTERRUPTION";
 /// Role for node classes converted from alpha templates that name none. Optional.
 pub const DEFAULT_NODE_ROLE: &str = "WHITTLE_DEFAULT_NODE_ROLE";
 /// Instance profile for such classes; takes precedence over the role. Optional.
@@ -288,7 +290,7 @@ fn batching(optional: impl Fn(&str) -> Option<String>) -> Result<Batching, Envir
     Ok(Batching { idle, max: seconds(PLAN_DELAY_MAX_SECONDS, optional(PLAN_DELAY_MAX_SECONDS))? })
 }
 
-/// The queues, of which none may be missing.
+/// The queues, of which none may be missing to which doorbells are sent.
 fn queue_urls(optional: impl Fn(&str) -> Option<String>) -> Result<QueueUrls, EnvironmentError> {
     let required = |name: &'static str| optional(name).ok_or(EnvironmentError::Missing(name));
     Ok(QueueUrls {
@@ -299,6 +301,7 @@ fn queue_urls(optional: impl Fn(&str) -> Option<String>) -> Result<QueueUrls, En
         nodes: required(QUEUE_NODES)?,
         refresh: required(QUEUE_REFRESH)?,
         sweep: required(QUEUE_SWEEP)?,
+        interruption: optional(QUEUE_INTERRUPTION).unwrap_or_default(),
         plan_delay: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
     })
 }
@@ -334,6 +337,10 @@ mod tests {
         assert_eq!(environment.settings.default_node_role, None, "an empty parameter counts as unset");
         assert_eq!(environment.relay_secret_parameter.as_deref(), Some("/whittle/relay"));
         assert!(environment.settings.static_capacity, "it is enabled by default");
+        assert_eq!(environment.queues.interruption, "", "only one function has it");
+        let mut interrupt = complete();
+        interrupt.insert(QUEUE_INTERRUPTION, "https://sqs/interruption");
+        assert_eq!(read(&interrupt).expect("it is complete").queues.interruption, "https://sqs/interruption");
         let mut disabled = complete();
         disabled.insert(STATIC_CAPACITY, "false");
         assert!(!read(&disabled).expect("it is complete").settings.static_capacity);

@@ -85,7 +85,7 @@ pub struct Decoded {
     /// Work for the clusters of these instances, which are still to be looked up.
     pub started: Vec<StartedMessage>,
     pub poison: Vec<PoisonMessage>,
-    /// The messages that hold back others of their group.
+    /// The messages, while nobody else may receive them.
     pub in_flight: InFlight,
     /// Whether the response has to name the messages that failed.
     pub is_batch: bool,

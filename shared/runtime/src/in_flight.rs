@@ -1,73 +1,207 @@
-//! Messages of FIFO queues while an invocation holds them: SQS delivers no other message of their group, which is their cluster.
+//! Messages while an invocation holds them: SQS delivers them to nobody else, and of a FIFO queue no other message of their group, which is
+//! their cluster.
 
 use crate::Function;
 use aws_lambda_events::sqs::SqsMessage;
 use std::collections::BTreeMap;
 use whittle_aws::SqsQueues;
-use whittle_ports::error_chain;
+use whittle_ports::{QueueError, error_chain};
 use whittle_units::SignedDuration;
 
-/// When a message is delivered again that failed for the first time. Most outages that outlive the retries of a call are short; a
-/// message that fails again waits for the queue's visibility timeout, so that the dead-letter queue gets none of a longer one at once.
-const RETRY_SOON: SignedDuration = SignedDuration::from_secs(5);
+/// What a function does with messages of its own queue.
+pub(crate) trait OwnQueue {
+    /// Deletes a message.
+    async fn remove(&self, function: Function, receipt: &str) -> Result<(), QueueError>;
+    /// Has messages delivered again after some time.
+    async fn redeliver(&self, function: Function, receipts: &[&str], delay: SignedDuration) -> Result<(), QueueError>;
+}
 
-/// The messages of a batch that belong to a group, by id.
+impl OwnQueue for SqsQueues {
+    async fn remove(&self, function: Function, receipt: &str) -> Result<(), QueueError> {
+        self.delete(function, receipt).await
+    }
+
+    async fn redeliver(&self, function: Function, receipts: &[&str], delay: SignedDuration) -> Result<(), QueueError> {
+        self.delay_again(function, receipts, delay).await
+    }
+}
+
+/// The messages of a batch, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InFlight(BTreeMap<String, Receipt>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Receipt {
     handle: String,
-    /// It was not received before.
-    is_first: bool,
+    /// How often it was received, this time included; 0 if that is not known.
+    receives: u32,
+    /// Its group of a FIFO queue.
+    group: Option<String>,
 }
 
 impl InFlight {
-    /// Takes note of a message, if it belongs to a group.
+    /// Takes note of a message.
     pub(crate) fn add(&mut self, id: &str, message: &SqsMessage) {
-        let attribute = |name: &str| message.attributes.get(name).map(String::as_str);
-        let Some(handle) = message.receipt_handle.clone().filter(|_| attribute("MessageGroupId").is_some()) else { return };
-        self.0.insert(id.to_owned(), Receipt { handle, is_first: attribute("ApproximateReceiveCount") == Some("1") });
+        let Some(handle) = message.receipt_handle.clone() else { return };
+        let attribute = |name: &str| message.attributes.get(name);
+        let receives = attribute("ApproximateReceiveCount").and_then(|count| count.parse().ok()).unwrap_or_default();
+        self.0.insert(id.to_owned(), Receipt { handle, receives, group: attribute("MessageGroupId").cloned() });
     }
 
-    /// Deletes messages whose work another invocation does, so that it need not wait for this one. What cannot be deleted, Lambda deletes
-    /// in the end.
-    pub(crate) async fn release(&self, function: Function, queues: &SqsQueues, ids: &[String]) {
-        for receipt in ids.iter().filter_map(|id| self.0.get(id)) {
-            if let Err(error) = queues.delete(function, &receipt.handle).await {
+    /// Deletes messages whose work another invocation does, so that their groups need not wait for this one. What cannot be deleted, Lambda
+    /// deletes in the end.
+    pub(crate) async fn release(&self, function: Function, queue: &impl OwnQueue, ids: &[String]) {
+        for receipt in ids.iter().filter_map(|id| self.0.get(id)).filter(|receipt| receipt.group.is_some()) {
+            if let Err(error) = queue.remove(function, &receipt.handle).await {
                 tracing::warn!(reason = %error_chain(&error), "a message whose doorbell was sent on could not be deleted");
             }
         }
     }
 
-    /// Has messages delivered again soon that have failed for the first time.
-    pub(crate) async fn retry_soon(&self, function: Function, queues: &SqsQueues, ids: &[String]) {
-        for receipt in ids.iter().filter_map(|id| self.0.get(id)).filter(|receipt| receipt.is_first) {
-            if let Err(error) = queues.delay_again(function, &receipt.handle, RETRY_SOON).await {
-                tracing::warn!(reason = %error_chain(&error), "a message that failed waits for its queue's visibility timeout");
+    /// Has messages that failed delivered again sooner than by the queue's visibility timeout, where they have not failed too often. What
+    /// cannot be changed comes by the visibility timeout, as do the messages of a run that died.
+    pub(crate) async fn retry_soon(&self, function: Function, queue: &impl OwnQueue, ids: &[String]) {
+        for (delay, handles) in self.retries(function, ids) {
+            if let Err(error) = queue.redeliver(function, &handles, delay).await {
+                tracing::warn!(reason = %error_chain(&error), "messages that failed wait for their queue's visibility timeout");
             }
         }
+    }
+
+    /// The handles of messages that come again early, by when. Those of one group do so together, by the one that was received most often:
+    /// each of them holds the others back.
+    fn retries(&self, function: Function, ids: &[String]) -> BTreeMap<SignedDuration, Vec<&str>> {
+        let receipts: Vec<&Receipt> = ids.iter().filter_map(|id| self.0.get(id)).collect();
+        let mut retries = BTreeMap::<SignedDuration, Vec<&str>>::new();
+        for receipt in &receipts {
+            let with_it = receipts.iter().filter(|other| receipt.group.is_some() && other.group == receipt.group);
+            let receives = with_it.map(|other| other.receives).max().unwrap_or(receipt.receives);
+            if let Some(delay) = function.retry_delay(receives) {
+                retries.entry(delay).or_default().push(receipt.handle.as_str());
+            }
+        }
+        retries
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::executor::block_on;
     use serde::Deserialize;
-    use serde_json::json;
+    use serde_json::{Value, json};
+    use std::sync::Mutex;
 
-    #[test]
-    fn only_messages_of_a_group_are_noted_and_whether_they_were_received_before() {
+    /// Messages by id, with their attributes; the handle of `x` is `of-x`.
+    fn in_flight(messages: &[(&str, Value)]) -> InFlight {
         let mut in_flight = InFlight::default();
-        for (id, attributes) in [
-            ("first", json!({ "MessageGroupId": "prod", "ApproximateReceiveCount": "1" })),
-            ("again", json!({ "MessageGroupId": "prod", "ApproximateReceiveCount": "2" })),
-            ("standard", json!({ "ApproximateReceiveCount": "1" })),
-        ] {
+        for (id, attributes) in messages {
             let message = json!({ "messageId": id, "receiptHandle": format!("of-{id}"), "attributes": attributes });
             in_flight.add(id, &SqsMessage::deserialize(&message).expect("it is a message"));
         }
-        let receipt = |id: &str, is_first| (id.to_owned(), Receipt { handle: format!("of-{id}"), is_first });
-        assert_eq!(in_flight.0, [receipt("again", false), receipt("first", true)].into());
+        in_flight
+    }
+
+    fn grouped(group: &str, receives: u32) -> Value {
+        json!({ "MessageGroupId": group, "ApproximateReceiveCount": receives.to_string() })
+    }
+
+    fn single(receives: u32) -> Value {
+        json!({ "ApproximateReceiveCount": receives.to_string() })
+    }
+
+    fn owned(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|&text| text.to_owned()).collect()
+    }
+
+    /// When messages come again that fail: seconds and handles.
+    fn retries(function: Function, messages: &[(&str, Value)]) -> Vec<(i64, Vec<String>)> {
+        let failed: Vec<String> = messages.iter().map(|(id, _)| (*id).to_owned()).collect();
+        let in_flight = in_flight(messages);
+        in_flight.retries(function, &failed).into_iter().map(|(delay, handles)| (delay.as_secs(), owned(&handles))).collect()
+    }
+
+    #[test]
+    fn a_message_is_noted_with_its_group_and_how_often_it_was_received() {
+        let noted = in_flight(&[
+            ("again", grouped("prod", 2)),
+            ("standard", single(1)),
+            ("uncounted", json!({})),
+            ("odd", json!({ "ApproximateReceiveCount": "many" })),
+        ]);
+        let receipt = |id: &str, receives, group: Option<&str>| {
+            (id.to_owned(), Receipt { handle: format!("of-{id}"), receives, group: group.map(str::to_owned) })
+        };
+        let expected =
+            [receipt("again", 2, Some("prod")), receipt("odd", 0, None), receipt("standard", 1, None), receipt("uncounted", 0, None)];
+        assert_eq!(noted.0, expected.into());
+        let mut none = InFlight::default();
+        none.add("x", &SqsMessage::deserialize(&json!({ "messageId": "x" })).expect("it is a message"));
+        assert_eq!(none, InFlight::default(), "nothing can be done with a message that has no handle");
+    }
+
+    #[test]
+    fn the_delay_grows_with_the_deliveries_until_it_is_the_queues_own() {
+        let messages = [("m1", single(1)), ("m2", single(2)), ("m3", single(3)), ("m4", single(1)), ("unknown", json!({}))];
+        assert_eq!(retries(Function::Launch, &messages), [(5, owned(&["of-m1", "of-m4"])), (15, owned(&["of-m2"]))]);
+        assert_eq!(retries(Function::Refresh, &messages), [(30, owned(&["of-m1", "of-m4"])), (120, owned(&["of-m2"]))]);
+        assert!(retries(Function::Relay, &messages).is_empty());
+    }
+
+    #[test]
+    fn the_messages_of_a_group_come_again_together() {
+        let messages = [("a1", grouped("a", 2)), ("b1", grouped("b", 1)), ("a2", grouped("a", 1)), ("b2", grouped("b", 1))];
+        assert_eq!(retries(Function::Schedule, &messages), [(5, owned(&["of-b1", "of-b2"])), (15, owned(&["of-a1", "of-a2"]))]);
+        let last = [("a1", grouped("a", 3)), ("a2", grouped("a", 1))];
+        assert!(retries(Function::Schedule, &last).is_empty(), "what is first in the group holds the second back");
+    }
+
+    /// Notes what is asked of it, and refuses it if it is told to.
+    #[derive(Default)]
+    struct FakeQueue {
+        refuses: bool,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl FakeQueue {
+        fn note(&self, asked: String) -> Result<(), QueueError> {
+            self.asked.lock().expect("the lock is not poisoned").push(asked);
+            if self.refuses { Err(QueueError { cluster: "a".to_owned(), reason: "throttled".to_owned() }) } else { Ok(()) }
+        }
+        fn asked(self) -> Vec<String> {
+            self.asked.into_inner().expect("the lock is not poisoned")
+        }
+    }
+
+    impl OwnQueue for FakeQueue {
+        async fn remove(&self, _: Function, receipt: &str) -> Result<(), QueueError> {
+            self.note(format!("remove {receipt}"))
+        }
+        async fn redeliver(&self, _: Function, receipts: &[&str], delay: SignedDuration) -> Result<(), QueueError> {
+            self.note(format!("redeliver {} after {} s", receipts.join(" "), delay.as_secs()))
+        }
+    }
+
+    #[test]
+    fn only_messages_that_failed_come_again_early_and_a_refusal_stops_nothing() {
+        let messages = [("m1", single(1)), ("m2", single(2)), ("done", single(1)), ("m3", single(3))];
+        for refuses in [false, true] {
+            let queue = FakeQueue { refuses, ..FakeQueue::default() };
+            block_on(in_flight(&messages).retry_soon(Function::Launch, &queue, &owned(&["m1", "m2", "m3", "of no batch"])));
+            assert_eq!(queue.asked(), ["redeliver of-m1 after 5 s", "redeliver of-m2 after 15 s"], "refuses: {refuses}");
+        }
+        let queue = FakeQueue::default();
+        block_on(in_flight(&messages).retry_soon(Function::Launch, &queue, &owned(&["m3"])));
+        assert!(queue.asked().is_empty(), "it comes by the visibility timeout");
+    }
+
+    #[test]
+    fn only_messages_that_hold_others_back_are_deleted_early() {
+        let messages = [("a1", grouped("a", 1)), ("a2", grouped("a", 1)), ("single", single(1))];
+        for refuses in [false, true] {
+            let queue = FakeQueue { refuses, ..FakeQueue::default() };
+            block_on(in_flight(&messages).release(Function::Schedule, &queue, &owned(&["a1", "a2", "single"])));
+            assert_eq!(queue.asked(), ["remove of-a1", "remove of-a2"]);
+        }
     }
 }

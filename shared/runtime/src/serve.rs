@@ -4,6 +4,7 @@ use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
 use crate::events::{self, Decoded, DoorbellToSend, Work, WorkItem};
+use crate::in_flight::{InFlight, OwnQueue};
 use crate::secrets::RelaySecrets;
 use crate::wiring::{Connections, Shell};
 use crate::{started, telemetry};
@@ -82,7 +83,9 @@ where
     if !decoded.started.is_empty() {
         let cluster_of = async |instance: &InstanceId| Ok(shell.store.by_instance(instance).await?.map(|claim| claim.value.key.cluster));
         let failures = started::assign(function, &shell.settings.clusters, cluster_of, &mut decoded).await;
-        processed.extend(failures.into_iter().map(|(message_id, error)| failed(vec![message_id], &error.into())));
+        let failures: Vec<Processed> = failures.into_iter().map(|(message_id, error)| failed(vec![message_id], &error.into())).collect();
+        retry_soon(function, &shell.queues, &decoded.in_flight, &failures).await;
+        processed.extend(failures);
     }
     for poison in decoded.poison {
         tracing::error!(message = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
@@ -94,6 +97,7 @@ where
         if !sent.redeliver {
             in_flight.release(function, &shell.queues, &sent.message_ids).await;
         }
+        retry_soon(function, &shell.queues, in_flight, std::slice::from_ref(&sent)).await;
         sent
     });
     let has_claims = &async |cluster: &ClusterName| shell.store.has_claims(cluster).await;
@@ -106,13 +110,19 @@ where
     processed.extend(sent.into_iter().chain(rung.into_iter().flatten()));
     let runs = stream::iter(decoded.work).map(async |item| {
         let done = run(function, shell, item, handler).await;
-        if done.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater) {
-            in_flight.retry_soon(function, &shell.queues, &done.message_ids).await;
-        }
+        retry_soon(function, &shell.queues, in_flight, std::slice::from_ref(&done)).await;
         done
     });
     processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
     processed
+}
+
+/// Has the messages delivered again soon whose work may succeed then. What needs a person, and what cannot be decoded, waits for the
+/// queue's visibility timeout. This is done as soon as they have failed: others of the batch may take as long as the invocation may.
+async fn retry_soon(function: Function, queue: &impl OwnQueue, in_flight: &InFlight, processed: &[Processed]) {
+    let may_pass = |one: &&Processed| one.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater);
+    let message_ids: Vec<String> = processed.iter().filter(may_pass).flat_map(|one| one.message_ids.iter().cloned()).collect();
+    in_flight.retry_soon(function, queue, &message_ids).await;
 }
 
 /// Rings the other functions of a tick that may have work for a cluster. Claims that cannot be asked for may be there.
@@ -391,6 +401,66 @@ mod tests {
         for disposition in [Disposition::RetryLater, Disposition::Replan, Disposition::Drop] {
             assert!(only_message(disposition).is_ok(), "{disposition:?}");
         }
+    }
+
+    /// Notes the messages that are to come again early, and refuses that if it is told to.
+    struct FakeOwnQueue(Mutex<Vec<String>>, bool);
+
+    impl OwnQueue for FakeOwnQueue {
+        async fn remove(&self, _: Function, _: &str) -> Result<(), QueueError> {
+            Ok(())
+        }
+        async fn redeliver(&self, _: Function, receipts: &[&str], _: SignedDuration) -> Result<(), QueueError> {
+            self.0.lock().expect("the lock is not poisoned").extend(receipts.iter().map(|&receipt| receipt.to_owned()));
+            if self.1 { Err(QueueError { cluster: "a".to_owned(), reason: "throttled".to_owned() }) } else { Ok(()) }
+        }
+    }
+
+    /// A batch with messages of these ids and clusters, each received for the first time.
+    fn batch(messages: &[(&str, &str)]) -> Decoded {
+        let record = |(id, cluster): &(&str, &str)| {
+            let attributes = json!({ "MessageGroupId": cluster, "ApproximateReceiveCount": "1" });
+            let body = json!({ "bell": "schedule", "cluster": cluster }).to_string();
+            json!({ "messageId": id, "receiptHandle": format!("of-{id}"), "body": body, "attributes": attributes })
+        };
+        let event = json!({ "Records": messages.iter().map(record).collect::<Vec<_>>() });
+        events::decode(Function::Schedule, &event, &["a".into(), "b".into()]).expect("it is a batch")
+    }
+
+    #[tokio::test]
+    async fn only_what_may_succeed_later_comes_again_early() {
+        let decoded = batch(&[("later", "a"), ("replan", "a"), ("drop", "a"), ("fail", "a"), ("poison", "nowhere"), ("done", "a")]);
+        assert_eq!(decoded.poison.len(), 1);
+        let poison = Processed { message_ids: vec!["poison".to_owned()], redeliver: true, ..Processed::default() };
+        let mut processed: Vec<Processed> = ["later", "replan", "drop", "fail"]
+            .into_iter()
+            .zip(ALL)
+            .map(|(id, disposition)| failed(vec![id.to_owned()], &failing(disposition)))
+            .collect();
+        processed.extend([poison, done("done")]);
+        for refuses in [false, true] {
+            let queue = FakeOwnQueue(Mutex::default(), refuses);
+            retry_soon(Function::Schedule, &queue, &decoded.in_flight, &processed).await;
+            assert_eq!(*queue.0.lock().expect("the lock is not poisoned"), ["of-later"], "refuses: {refuses}");
+        }
+        let response = response(true, processed).expect("one message succeeded");
+        let named = ["later", "fail", "poison"].map(str::to_owned);
+        assert_eq!(response, events::batch_response(&named), "what SQS is told does not depend on it");
+    }
+
+    #[tokio::test]
+    async fn the_messages_of_each_group_of_a_batch_come_again_when_its_own_work_fails() {
+        let decoded = batch(&[("b1", "b"), ("a1", "a"), ("b2", "b"), ("a2", "a")]);
+        let (own, other) = (&decoded.work[0].message_ids, &decoded.doorbells[0].message_ids);
+        let queue = FakeOwnQueue(Mutex::default(), false);
+        let ran = failed(own.clone(), &failing(Disposition::RetryLater));
+        retry_soon(Function::Schedule, &queue, &decoded.in_flight, std::slice::from_ref(&ran)).await;
+        assert_eq!(*queue.0.lock().expect("the lock is not poisoned"), ["of-b1", "of-b2"]);
+        let queue = FakeOwnQueue(Mutex::default(), false);
+        let to_send = DoorbellToSend { doorbell: decoded.doorbells[0].doorbell.clone(), message_ids: other.clone() };
+        let sent = send(&FakeQueues(Mutex::default(), true), to_send).await;
+        retry_soon(Function::Schedule, &queue, &decoded.in_flight, std::slice::from_ref(&sent)).await;
+        assert_eq!(*queue.0.lock().expect("the lock is not poisoned"), ["of-a1", "of-a2"]);
     }
 
     /// Records the doorbells, or refuses them.

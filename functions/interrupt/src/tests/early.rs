@@ -4,7 +4,7 @@ use super::contended::{Busy, SUBJECT, key, serving};
 use futures::executor::block_on;
 use futures::future::join_all;
 use std::sync::atomic::Ordering;
-use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, step};
+use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, Function, step};
 use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Measured, Once, Report, Settings};
 use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, after, at, begun};
@@ -51,6 +51,13 @@ fn a_notice_during_the_launch_reaches_the_claim_when_redelivered() {
     assert_eq!(waited.amount, whittle_ports::Amount::Time(SignedDuration::from_secs(60)), "since EC2 sent it");
     let deletion = simulation.claim(&key()).deletion.unwrap();
     assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::SpotInterruption, Some(at(120))), "it counts from when it was sent");
+}
+
+#[test]
+fn the_last_delivery_of_a_notice_comes_when_it_is_no_longer_too_early() {
+    let limits = Function::Interrupt.limits();
+    let delays = (1..limits.receives).map(|receives| Function::Interrupt.retry_delay(receives).unwrap_or(limits.visibility).as_secs());
+    assert!(delays.sum::<i64>() > crate::REDELIVER_FOR.as_secs(), "a notice of a foreign machine would be a dead letter");
 }
 
 #[test]

@@ -3,7 +3,7 @@ use crate::{Accepted, Ec2Discovery, EksAccess, Isolation, QueueUrls, SqsQueues};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
-use whittle_claims::Doorbell;
+use whittle_claims::{Doorbell, Function};
 use whittle_ports::{CloudErrorKind, ClusterAccess, Discovery, Queues};
 
 const NO_SUCH: &str = "<ErrorResponse><Error><Type>Sender</Type><Code>NoSuchEntity</Code><Message>none</Message></Error></ErrorResponse>";
@@ -263,6 +263,45 @@ fn what_a_queue_would_drop_is_not_sent_and_what_failed_is_sent_again() {
     let ids: Vec<Value> = ids.collect();
     assert_eq!((&ids[0], ids.len()), (&ids[1], 4), "{ids:?}");
     assert!(ids[2] != ids[1] && ids[3] != ids[1], "{ids:?}");
+}
+
+#[test]
+fn messages_that_failed_are_delayed_in_their_own_queue_ten_in_a_request() {
+    let changed = json!({"Successful": [], "Failed": []}).to_string();
+    let wire = Wire::answering([(200, changed.as_str()); 3]);
+    let urls = QueueUrls {
+        plan: "https://sqs/1/plan.fifo".into(),
+        nodes: "https://sqs/1/nodes".into(),
+        interruption: "https://sqs/1/interruption".into(),
+        ..QueueUrls::default()
+    };
+    let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
+    let receipts: Vec<String> = (0..12).map(|number| format!("of-{number}")).collect();
+    let receipts: Vec<&str> = receipts.iter().map(String::as_str).collect();
+    let soon = SignedDuration::from_secs(5);
+    run(queues.delay_again(Function::Register, &receipts, soon)).unwrap();
+    run(queues.delay_again(Function::Interrupt, &receipts[..1], soon)).unwrap();
+    run(queues.delay_again(Function::Interrupt, &[], soon)).unwrap();
+    // Nothing is asked for a queue that is not known, nor for a function without one.
+    run(queues.delay_again(Function::Launch, &receipts, soon)).unwrap();
+    run(queues.delay_again(Function::Relay, &receipts, soon)).unwrap();
+    let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
+    let sent: Vec<_> = bodies.iter().map(|body| (body["QueueUrl"].as_str().unwrap(), body["Entries"].as_array().unwrap().len())).collect();
+    assert_eq!(sent, [("https://sqs/1/nodes", 10), ("https://sqs/1/nodes", 2), ("https://sqs/1/interruption", 1)]);
+    assert_eq!(bodies[1]["Entries"][1], json!({"Id": "1", "ReceiptHandle": "of-11", "VisibilityTimeout": 5}));
+}
+
+#[test]
+fn a_refused_delay_is_an_error_that_says_why() {
+    let entry = json!({"Id": "0", "Code": "ReceiptHandleIsInvalid", "Message": "it expired", "SenderFault": true});
+    let refused = json!({"Successful": [], "Failed": [entry]}).to_string();
+    let denied = json!({"__type": "AccessDenied", "message": "no"}).to_string();
+    let wire = Wire::answering([(200, &refused), (400, &denied)]);
+    let urls = QueueUrls { sweep: "https://sqs/1/sweep".into(), ..QueueUrls::default() };
+    let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
+    let delay = || run(queues.delay_again(Function::Sweep, &["expired"], SignedDuration::from_secs(30))).unwrap_err().reason;
+    assert_eq!(delay(), "1 of 1 messages: ReceiptHandleIsInvalid: it expired");
+    assert!(delay().contains("AccessDenied"));
 }
 
 #[test]

@@ -116,10 +116,33 @@ async fn a_message_that_is_deleted_or_delayed_again_holds_its_cluster_back_no_lo
     assert_eq!((group(&next), next.message_id() == first.message_id()), ("prod", false), "the next of its cluster");
     assert!(one().await.is_none(), "the other cluster's is in flight");
 
-    at(3).delay_again(Function::Schedule, &receipt(&second), SignedDuration::ZERO).await.unwrap();
+    at(3).delay_again(Function::Schedule, &[receipt(&second).as_str()], SignedDuration::ZERO).await.unwrap();
     let again = one().await.unwrap();
     assert_eq!(again.message_id(), second.message_id(), "it is the first of its cluster still");
-    at(3).delete(Function::Launch, "its queue has no groups").await.unwrap();
+    at(3).delete(Function::Launch, "of a queue that is not known here").await.unwrap();
+}
+
+#[tokio::test]
+async fn messages_that_failed_come_again_together_and_one_that_cannot_be_changed_stays_as_it_was() {
+    let Some(ministack) = Ministack::start() else { return };
+    let sqs = client(&ministack);
+    let launch = queue(&sqs, "launch", &[(QueueAttributeName::VisibilityTimeout, "180")]).await;
+    let queues = SqsQueues::new(sqs.clone(), QueueUrls { launch: launch.clone(), ..QueueUrls::default() }, clock());
+    for claim in ["c-1", "c-2", "c-3"] {
+        queues.send(Doorbell::Launch { cluster: "prod".into(), claims: vec![claim.into()] }, SignedDuration::ZERO).await.unwrap();
+    }
+    let received = receive(&sqs, &launch).await;
+    assert_eq!(received.len(), 3);
+    assert!(receive(&sqs, &launch).await.is_empty(), "all are in flight");
+
+    let receipts: Vec<&str> = received.iter().take(2).map(|message| message.receipt_handle().unwrap()).collect();
+    let refused = queues.delay_again(Function::Launch, &[receipts[0], "of nobody", receipts[1]], SignedDuration::ZERO).await.unwrap_err();
+    assert!(refused.reason.contains("1 of 3 messages"), "{refused}");
+    let mut again: Vec<_> = receive(&sqs, &launch).await.into_iter().filter_map(|message| message.message_id).collect();
+    let mut expected: Vec<_> = received.into_iter().take(2).filter_map(|message| message.message_id).collect();
+    again.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(again, expected, "the third is in flight still");
 }
 
 #[tokio::test]

@@ -205,6 +205,18 @@ impl MessageQueues {
         }
     }
 
+    /// The reader failed and may succeed later: its message's visibility timeout ends sooner, as the runtime has it, unless it has failed
+    /// too often.
+    pub fn retry_soon(&mut self, reader: TaskId, now: Timestamp) {
+        if let Some(number) = self.read.get(&reader) {
+            self.change(*number, |message| {
+                if let Some(delay) = message.function.retry_delay(message.receives) {
+                    message.visible_at = now.checked_add(delay).unwrap_or(now);
+                }
+            });
+        }
+    }
+
     /// The reader failed or died: its message comes back when its visibility timeout ends.
     pub fn return_to_queue(&mut self, reader: TaskId, reason: &str) {
         if let Some(number) = self.read.get(&reader) {
@@ -278,6 +290,31 @@ mod tests {
         queues.done(TaskId(2));
         assert_eq!(queues.due(again), [2, 3, 4, 5], "the next of the group");
         assert_eq!(queues.waiting().count(), 4);
+    }
+
+    #[test]
+    fn a_message_whose_run_failed_comes_again_early_twice_and_that_of_a_run_that_died_never() {
+        let mut queues = MessageQueues::default();
+        let visibility = Function::Schedule.limits().visibility;
+        for group in ["a", "a", "b"] {
+            queues.put(Function::Schedule, Input::Review(String::new()), Some(group.to_owned()), at(0));
+        }
+        let mut now = at(0);
+        for (task, delay) in [5, 15, visibility.as_secs(), visibility.as_secs()].into_iter().enumerate() {
+            let reader = TaskId(u64::try_from(task).unwrap());
+            queues.receive(1, reader, now);
+            let failed_at = now.checked_add(SignedDuration::from_secs(2)).unwrap();
+            queues.retry_soon(reader, failed_at);
+            queues.return_to_queue(reader, "failed");
+            assert_eq!(queues.due(failed_at), [3], "it holds its group back, and no other");
+            let since = if task < 2 { failed_at } else { now };
+            let again = since.checked_add(SignedDuration::from_secs(delay)).unwrap();
+            assert_eq!(queues.next_visible(failed_at), Some(again), "after {task} more failures");
+            now = again;
+        }
+        queues.receive(3, TaskId(9), at(0));
+        queues.return_to_queue(TaskId(9), "crashed");
+        assert_eq!(queues.next_visible(at(1)), at(0).checked_add(visibility).ok());
     }
 
     #[test]

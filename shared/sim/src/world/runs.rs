@@ -42,8 +42,11 @@ impl World {
         self.metered(|meter| meter.ended(task, now));
         match outcome {
             Ok(()) => self.queues.done(task),
-            Err(RunFailure { reason, .. }) => {
+            Err(RunFailure { reason, may_pass }) => {
                 self.counts.failures += 1;
+                if may_pass {
+                    self.queues.retry_soon(task, now);
+                }
                 self.queues.return_to_queue(task, &reason);
                 self.log(LineKind::Fault, format!("{} failed: {reason}", running.function));
             }

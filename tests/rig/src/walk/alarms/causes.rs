@@ -49,7 +49,7 @@ fn one(alarm: &str) -> [String; 1] {
 }
 
 /// Nobody can read a message; a notice of EC2 is always read, and cannot be handled without a right to the table. To see the last delivery
-/// within seconds, messages come again after one.
+/// within seconds, messages come again after one; only the notice does so after 5 and 15 s first.
 async fn messages_are_given_up(stage: &Stage<'_>) -> Result<()> {
     let mut usual = Vec::new();
     for queue in QUEUES {
