@@ -1,5 +1,5 @@
 //! How many volumes of pods the EBS CSI driver will attach to a machine: what the type allows, less what the machine has anyway. The driver
-//! reports it in the CSINode once it runs there, and kube-scheduler goes by that (scheduling 8.5, ADR 0065).
+//! reports it in the CSINode once it runs there, and kube-scheduler goes by that (scheduling 8.5, ADR 0063).
 
 use super::Context;
 use crate::facts::InstanceTypeFacts;
