@@ -35,7 +35,9 @@ pub(crate) fn decision_view(
     let mut mirrors = Vec::new();
     let mut allocatable = LeastAllocatable { types, known: Vec::new() };
     let deleting_nodes = deleting_nodes(claims, deleting, &deleted);
-    let is_placed = |pod: &Pod| pod.is_bound() && !deleting_nodes.contains(pod.spec.node_name.as_str());
+    // A pod that has been evicted or killed leaves what was planned for it to its successor, which is there before it is gone.
+    let is_moving = |pod: &Pod| deleting_nodes.contains(pod.spec.node_name.as_str()) && pods::is_reschedulable(pod);
+    let is_placed = |pod: &Pod| pod.is_bound() && !is_moving(pod);
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
         if matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) {
             if claim.deletion.is_some() || deleted.requested_at(claim).is_some() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::karpenter::Requirement;
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, Unreadable, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, Unreadable, conditions, labels};
 use whittle_claims::{
     Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NOMINATION, PodKey, Revision, Stored, mirror, step,
 };
@@ -115,6 +115,26 @@ fn a_pod_on_a_node_that_goes_keeps_its_place() {
     let claims = [old.unwrap(), planned()].map(|value| Stored { value, revision: Revision(1) });
     let decided = decision_view(&objects, &claims, &BTreeSet::new(), &BTreeMap::new());
     assert_eq!(unplanned(&decided), (Vec::new(), Some(Quantity::from_units(1))));
+}
+
+#[test]
+fn a_pod_that_was_killed_leaves_its_place_to_its_successor() {
+    let (old, _) = replaced(&[]);
+    let old = step(&old, &Event::DeletionRequested(Deletion::without_deadline(DeletionReason::Unhealthy, now(), "")), now()).unwrap();
+    let mut killed = pod("a");
+    killed.spec.node_name = "node-old".into();
+    killed.metadata.deletion_timestamp = Some(now());
+    let seen = |killed: &Pod| {
+        let objects = ClusterObjects { pods: vec![killed.clone(), pod("b"), pod("a-again")].into(), ..ClusterObjects::default() };
+        let decided = decided(&objects, &[old.clone(), planned()]);
+        let (others, free) = unplanned(&decided);
+        (others.into_iter().map(str::to_owned).collect::<Vec<_>>(), free)
+    };
+    assert_eq!(seen(&killed), (vec!["a".to_owned(), "a-again".to_owned()], Some(Quantity::from_units(2))));
+    // That of a StatefulSet has a successor only once it is gone.
+    let owner = OwnerReference { api_version: "apps/v1".into(), kind: "StatefulSet".into(), ..OwnerReference::default() };
+    killed.metadata.owner_references = vec![owner].into();
+    assert_eq!(seen(&killed), (vec!["a-again".to_owned()], Some(Quantity::from_units(1))));
 }
 
 #[test]
