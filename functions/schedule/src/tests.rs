@@ -1,3 +1,4 @@
+mod lost_machines;
 mod over_sim;
 mod requests;
 

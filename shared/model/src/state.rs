@@ -82,6 +82,12 @@ impl StateNode {
         self.labels().get(labels::HOSTNAME).map(String::as_str).filter(|h| !h.is_empty()).unwrap_or_else(|| self.name())
     }
 
+    /// The time by which its pods must have ended, whatever holds them, once it is being deleted with such a deadline.
+    #[must_use]
+    pub fn forced_at(&self) -> Option<Timestamp> {
+        self.claim.as_ref()?.metadata.annotation(labels::TERMINATION_TIMESTAMP)?.parse().ok()
+    }
+
     /// The NodePool, from the label.
     #[must_use]
     pub fn node_pool(&self) -> Option<&str> {

@@ -138,6 +138,20 @@ fn a_pod_that_was_killed_leaves_its_place_to_its_successor() {
 }
 
 #[test]
+fn the_deadline_of_a_drain_is_that_of_its_machine() {
+    let (claim, objects) = serving();
+    let forced_at = |deadline: Option<Timestamp>| {
+        let deletion = Deletion { deadline, ..Deletion::without_deadline(DeletionReason::SpotInterruption, now(), "") };
+        let ending = step(&claim, &Event::DeletionRequested(deletion), now()).unwrap();
+        let state = ClusterState::of(&decided(&objects, &[ending]));
+        let machine = state.nodes.iter().find(|node| node.node.is_some()).unwrap();
+        assert!(machine.marked_for_deletion);
+        machine.forced_at()
+    };
+    assert_eq!((forced_at(Some(at(120))), forced_at(None)), (Some(at(120)), None));
+}
+
+#[test]
 fn a_failed_or_deleted_claim_has_no_capacity() {
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
     check(&step(&planned(), &failed, now()).unwrap(), &[pod("a")], &["a"], None);

@@ -71,8 +71,10 @@ pub(crate) fn select<'a>(builder: &ProblemBuilder<'a>) -> Selection<'a> {
             continue;
         }
         let simulated_from = (!node.marked_for_deletion).then_some(HostId::at(host));
+        // What a simulation removes has no deadline: whoever may not be evicted stays there.
+        let deadline = node.forced_at().filter(|_| node.marked_for_deletion);
         for pod in node.pods.iter().map(|&p| &objects.pods[p]) {
-            if !pods::moves_with_its_node(pod, &objects.disruption_budgets, input.now) {
+            if !pods::moves_with_its_node(pod, &objects.disruption_budgets, deadline, input.now) {
                 continue;
             }
             let fault = builder.volumes.alternatives(pod).err().or_else(|| pods::empty_affinity(pod)).or_else(|| overloaded(&pod.spec));

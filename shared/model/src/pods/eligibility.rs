@@ -75,11 +75,23 @@ pub fn do_not_disrupt(pod: &Pod, now: Timestamp) -> Protection {
     }
 }
 
+/// How long before it is deleted by force a pod is planned for: a tick may be a minute away, and a machine takes about another one until
+/// it is ready. It is as long as a spot notice, so that all pods of a machine with such a notice are planned for at once.
+const PLANNED_BEFORE_FORCE: SignedDuration = SignedDuration::from_mins(2);
+
 /// Whether to plan for the pod when its node is being removed: it is reschedulable, and neither an annotation nor a
-/// PodDisruptionBudget prevents its eviction for good.
+/// PodDisruptionBudget prevents its eviction for good, or it is about to be deleted whatever they say. `deadline` is the time by which
+/// the pods of its node must have ended, if there is one.
 #[must_use]
-pub fn moves_with_its_node(pod: &Pod, budgets: &[PodDisruptionBudget], now: Timestamp) -> bool {
-    is_reschedulable(pod) && do_not_disrupt(pod, now) != Protection::Active && !fully_blocked(pod, budgets)
+pub fn moves_with_its_node(pod: &Pod, budgets: &[PodDisruptionBudget], deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    let may_be_evicted = || do_not_disrupt(pod, now) != Protection::Active && !fully_blocked(pod, budgets);
+    is_reschedulable(pod) && (deadline.is_some_and(|deadline| is_forced_soon(pod, deadline, now)) || may_be_evicted())
+}
+
+/// Whether the pod is deleted by force soon: when its grace period just fits before the deadline (lifecycle 16).
+fn is_forced_soon(pod: &Pod, deadline: Timestamp, now: Timestamp) -> bool {
+    let grace = SignedDuration::from_secs(pod.spec.termination_grace_period_seconds.unwrap_or_default());
+    deadline.duration_since(now) <= PLANNED_BEFORE_FORCE.saturating_add(grace)
 }
 
 fn fully_blocked(pod: &Pod, budgets: &[PodDisruptionBudget]) -> bool {

@@ -316,6 +316,67 @@ fn do_not_disrupt_holds_while_it_is_in_force() {
     assert_eq!(moved(1, &json!({}), |_| ()), 1);
 }
 
+/// Sets the time by which the pods of the only claim's machine must have ended.
+fn force_within(world: &mut World, seconds: i64) {
+    let deadline = now() + SignedDuration::from_secs(seconds);
+    world.objects.node_claims[0].metadata.annotations.insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
+}
+
+#[test]
+fn pods_that_are_deleted_by_force_soon_are_planned_for_whatever_holds_them() {
+    let planned = |seconds: i64, spec: &Value, budgets: &Value| {
+        moved(1, spec, |w| {
+            w.objects.disruption_budgets = serde_json::from_value(budgets.clone()).unwrap();
+            force_within(w, seconds);
+        })
+    };
+    let budget = |name: &str, allows: u32| {
+        let spec = json!({"maxUnavailable": allows, "selector": {"matchLabels": {"app": "old"}}});
+        json!({"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    };
+    let kept = json!({"annotations": {labels::DO_NOT_DISRUPT: "true"}});
+    for (spec, budgets, what) in [
+        (kept.clone(), json!([]), "its annotation holds it"),
+        (json!({}), json!([budget("b", 0)]), "its budget never allows an eviction"),
+        (json!({}), json!([budget("b", 1), budget("c", 1)]), "nothing evicts a pod under two budgets"),
+    ] {
+        let at = |seconds: i64| planned(seconds, &spec, &budgets);
+        assert_eq!((at(120), at(121), at(-1)), (1, 0, 1), "{what}");
+        let slow = all(&[spec.clone(), json!({"terminationGracePeriodSeconds": 60})]);
+        assert_eq!((planned(180, &slow, &budgets), planned(181, &slow, &budgets)), (1, 0), "{what}, and it is deleted a minute before");
+    }
+    let daemon = all(&[owned_by("DaemonSet"), kept]);
+    assert_eq!(planned(60, &daemon, &json!([])), 0, "its DaemonSet places it");
+}
+
+#[test]
+fn a_pod_that_is_deleted_by_force_soon_gets_one_machine_however_often_it_is_planned_for() {
+    for state in ["launched", "registered", "initialized"] {
+        let mut world = World::new();
+        world.managed("n", "initialized", 16, json!({})).1.metadata.deletion_timestamp = Some(now());
+        world.pod("old", json!({"cpu": "2", "annotations": {labels::DO_NOT_DISRUPT: "true"}}));
+        world.bind("old", "n");
+        force_within(&mut world, 120);
+        check(&world, (0, 1));
+        world.managed("r", state, 4, json!({}));
+        check(&world, (1, 0));
+    }
+}
+
+#[test]
+fn a_node_that_is_not_deleted_has_no_deadline_for_its_pods() {
+    let mut world = World::new();
+    world.managed("n", "initialized", 16, json!({}));
+    world.pod("kept", json!({"annotations": {labels::DO_NOT_DISRUPT: "true"}}));
+    world.pod("free", json!({}));
+    world.bind("kept", "n");
+    world.bind("free", "n");
+    force_within(&mut world, 60);
+    assert_eq!(world.plan().pods, 0, "nothing leaves it");
+    let plan = world.solve(&Options { packing: Packing::Reference, ..Options::simulating(["n".to_owned()].into()) });
+    assert_eq!(plan.pods, 1, "a simulation moves only what may be evicted");
+}
+
 #[test]
 fn moving_pods_are_not_counted_where_they_leave() {
     let mut world = World::new();
