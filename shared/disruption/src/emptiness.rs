@@ -34,14 +34,14 @@ pub(super) fn commands(pass: &mut Pass<'_>) -> Vec<Command> {
     if taken.is_empty() { Vec::new() } else { vec![command(&taken, pass.view.now())] }
 }
 
-/// Keeps nodes that pending pods need, since equal nodes would be launched at once. Karpenter deletes them.
+/// Keeps nodes that pending pods need, and pods of nodes that go, since equal nodes would be launched at once. Karpenter deletes them.
 pub(super) fn spare_nodes_for_pending_pods<'w>(pass: &mut Pass<'w>, mut empty: Vec<Candidate<'w>>) -> Vec<Candidate<'w>> {
     if pass.view.input.settings.solve.packing == Packing::Reference || empty.is_empty() {
         return empty;
     }
     let mut simulator = pass.simulator();
     let mut needed: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    if simulator.has_pending_pods() {
+    if simulator.has_waiting_pods() {
         let names: BTreeSet<&str> = empty.iter().map(Candidate::name).collect();
         let pod_count = |placements: &[Placement]| placements.iter().map(|placement| placement.pods.len()).sum::<usize>();
         let with = simulator.placements(&[]);

@@ -1,11 +1,11 @@
 //! Simulates the cluster without some nodes (disruption 7), with the provisioning solver.
 
 use super::candidates::Candidate;
-use super::cluster_view::ClusterView;
+use super::cluster_view::{ClusterView, Machine};
 use super::verdict::KeepReason;
 use std::collections::BTreeSet;
 use whittle_api::k8s::Pod;
-use whittle_model::pods::is_provisionable;
+use whittle_model::pods::{is_provisionable, is_reschedulable};
 use whittle_model::scheduling::{NewClaim, Options, Packing, Placement, Plan, PodRef, Simulation};
 use whittle_solver::{Prepared, RecentNodes, solve};
 
@@ -83,9 +83,10 @@ impl<'w> Simulator<'w> {
         Ok(SimulationResult { destinations, claims: plan.claims, placements: plan.placements })
     }
 
-    /// Whether any pod is pending.
-    pub(super) fn has_pending_pods(&self) -> bool {
-        !self.pending.is_empty()
+    /// Whether any pod is pending, or has to leave a machine that goes.
+    pub(super) fn has_waiting_pods(&self) -> bool {
+        let is_left = |machine: &Machine<'_>| machine.state.marked_for_deletion && machine.pods.iter().any(|pod| is_reschedulable(pod));
+        !self.pending.is_empty() || self.view.machines.iter().any(is_left)
     }
     /// What existing nodes receive without the candidates, even if some pods stay unscheduled.
     pub(super) fn placements(&mut self, candidates: &[&Candidate<'_>]) -> Vec<Placement> {

@@ -233,6 +233,22 @@ fn an_empty_node_that_a_pending_pod_fits_is_not_deleted() {
 }
 
 #[test]
+fn an_empty_node_that_a_pod_of_a_going_node_fits_is_not_deleted() {
+    let mut scene = nodes(1).best();
+    scene.node("going", "default", 2).1.metadata.deletion_timestamp = Some(noon());
+    scene.pod("leaves", "going", "1");
+    let decision = scene.expect(&[]);
+    assert_eq!(reason_of(&decision, "n0").code(), "PendingPods");
+    scene.objects.pods[0].metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    scene.expect(&["empty delete [n0]"]);
+    // It is killed soon, whatever its annotation says.
+    let deadline = noon() + 2.minutes();
+    scene.parts("going").1.metadata.annotations.insert(labels::TERMINATION_TIMESTAMP.to_owned(), deadline.to_string());
+    let decision = scene.expect(&[]);
+    assert_eq!(reason_of(&decision, "n0").code(), "PendingPods");
+}
+
+#[test]
 fn pending_pods_that_fit_nowhere_or_elsewhere_keep_no_empty_node() {
     let mut scene = nodes(1).best();
     scene.pod("large", "", "5");
