@@ -114,6 +114,7 @@ spec:
 
 const RICH_STATUS: &str = r#"{"status": {
     "phase": "Pending", "startTime": "2026-11-25T10:00:00Z", "nominatedNodeName": "n9",
+    "allocatedResources": {"cpu": "3", "memory": "2Gi"}, "resources": {"requests": {"cpu": "2500m"}, "limits": {"memory": "4Gi"}},
     "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes", "lastTransitionTime": "2026-11-25T10:00:01Z"},
         {"type": "example.com/Own", "status": "Unknown"}],

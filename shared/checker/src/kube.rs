@@ -36,10 +36,17 @@ pub(crate) fn requests(pod: &Pod) -> Resources {
     }
     running.add(&sidecars);
     running.raise_to(&peak);
-    for (name, amount) in pod.spec.resources.iter().flat_map(|r| r.requests.iter()) {
-        if ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-") {
-            running.set(name, amount.max(Quantity::ZERO));
-        }
+    let reported = pod.status.resources.as_ref().map(|r| [&r.requests, &pod.status.allocated_resources]);
+    for list in reported.iter().filter(|lists| lists.iter().all(|list| !list.is_empty())).flatten() {
+        running.raise_to(list);
+    }
+    // Requests of the pod as a whole take the place of those sums.
+    let is_whole = |name: &str| ["cpu", "memory"].contains(&name) || name.starts_with("hugepages-");
+    let asked = pod.spec.resources.as_ref().map(|r| r.requests.clone()).unwrap_or_default();
+    if asked.iter().any(|(name, _)| is_whole(name)) {
+        let mut most = if infeasible && reported.is_some() { Resources::new() } else { asked };
+        reported.iter().flatten().for_each(|list| most.raise_to(list));
+        most.iter().filter(|(name, _)| is_whole(name)).for_each(|(name, amount)| running.set(name, amount.max(Quantity::ZERO)));
     }
     running.add(&non_negative(&pod.spec.overhead));
     running.set("pods", Quantity::from_units(1));

@@ -178,7 +178,7 @@ fn is_lasting(reason: &Reason) -> bool {
 fn pod_hash(pod: &Pod) -> u64 {
     let mut hash = Hash::default();
     hash.text(&pod.metadata.namespace).object(&pod.metadata.labels).object(&pod.metadata.owner_references).object(&pod.spec);
-    hash.object(&pod.status.container_statuses);
+    hash.object(&pod.status.container_statuses).object(&pod.status.resources).object(&pod.status.allocated_resources);
     hash.0.finish()
 }
 

@@ -29,7 +29,9 @@ enum RequestSource<'a> {
 impl<'a> RequestSource<'a> {
     fn of(pod: &'a Pod) -> Self {
         let PodSpec { containers, init_containers, resources, overhead, .. } = &pod.spec;
-        let without_status = pod.status.container_statuses.is_empty() && pod.status.init_container_statuses.is_empty();
+        let status = &pod.status;
+        let without_status =
+            status.container_statuses.is_empty() && status.init_container_statuses.is_empty() && status.resources.is_none();
         let plain = without_status && init_containers.is_empty() && resources.is_none() && overhead.is_empty();
         match &containers[..] {
             [Container { resources: Some(only), .. }] if plain => Self::OneContainer(&only.requests),

@@ -80,6 +80,12 @@ pub struct PodStatus {
     pub container_statuses: Shared<Vec<ContainerStatus>>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub init_container_statuses: Shared<Vec<ContainerStatus>>,
+    /// The resources of the pod as a whole that are in force; absent on kubelets that do not resize them in place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// The resources that the node has allocated to the pod as a whole.
+    #[serde(skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
+    pub allocated_resources: Resources,
 }
 
 /// The status of a container: its resources while it is resized in place.

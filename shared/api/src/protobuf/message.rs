@@ -233,6 +233,8 @@ static POD_STATUS: Message = Message::of(&[
     row(8, "containerStatuses", List(&Shape::Message(&CONTAINER_STATUS))),
     row(10, "initContainerStatuses", List(&Shape::Message(&CONTAINER_STATUS))),
     row(11, "nominatedNodeName", Text),
+    row(19, "allocatedResources", AMOUNTS),
+    row(20, "resources", Shape::Message(&RESOURCE_REQUIREMENTS)),
 ]);
 
 /// A Pod.

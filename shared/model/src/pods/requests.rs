@@ -25,13 +25,8 @@ pub fn effective_requests(pod: &Pod) -> Resources {
         }
         total.raise_to(&peak);
     }
-    if let Some(whole) = &spec.resources {
-        for (name, amount) in whole.requests.iter() {
-            if name == "cpu" || name == "memory" || name.starts_with("hugepages-") {
-                total.set(name, amount.max(Quantity::ZERO));
-            }
-        }
-    }
+    raise_to_reported(&mut total, pod);
+    replace_by_whole(&mut total, pod);
     total.add_demand(&spec.overhead);
     total.set("pods", Quantity::from_units(1));
     total
@@ -60,6 +55,48 @@ pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy == "Always"
 }
 
+/// Raises the sum over the containers to what the kubelet reports of the pod as a whole, if it reports both what is in force and what is
+/// allocated: as kube-scheduler does, whether the pod has requests as a whole or not. What kubelets allocate includes the overhead, which is
+/// added once more, there as here: a pod that takes less than kube-scheduler counts would be planned where it is not bound.
+fn raise_to_reported(total: &mut Resources, pod: &Pod) {
+    let allocated = &pod.status.allocated_resources;
+    let Some(running) = pod.status.resources.as_ref().map(|running| &running.requests) else { return };
+    if !running.is_empty() && !allocated.is_empty() {
+        total.raise_to(running);
+        total.raise_to(allocated);
+    }
+}
+
+/// Replaces the sum over the containers by what the pod requests as a whole. While that is resized in place, the pod uses the largest of
+/// its request, its running resources and what the node has allocated; an infeasible resize does not count.
+fn replace_by_whole(total: &mut Resources, pod: &Pod) {
+    let Some(requested) = pod.spec.resources.as_ref().map(|whole| &whole.requests) else { return };
+    if !requested.iter().any(|(name, _)| is_of_whole(name)) {
+        return;
+    }
+    let mut largest = requested.clone();
+    if let Some(running) = &pod.status.resources {
+        if is_resize_infeasible(pod) {
+            largest = Resources::new();
+        }
+        largest.raise_to(&running.requests);
+        largest.raise_to(&pod.status.allocated_resources);
+    }
+    for (name, amount) in largest.iter().filter(|(name, _)| is_of_whole(name)) {
+        total.set(name, amount.max(Quantity::ZERO));
+    }
+}
+
+/// Whether a pod may request it as a whole.
+fn is_of_whole(name: &str) -> bool {
+    name == "cpu" || name == "memory" || name.starts_with("hugepages-")
+}
+
+/// Whether the node has refused the resize that is asked of it.
+fn is_resize_infeasible(pod: &Pod) -> bool {
+    pod.condition("PodResizePending").is_some_and(|condition| condition.reason == "Infeasible")
+}
+
 /// Adds the requests of a container. While a container that keeps running is resized in place, it uses the largest of
 /// its request, its running resources and what the node has allocated; an infeasible resize does not count.
 fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, keeps_running: bool) {
@@ -74,8 +111,7 @@ fn add_requests(total: &mut Resources, pod: &Pod, container: &Container, keeps_r
     };
     let mut largest = running.requests.clone();
     largest.raise_to(&status.allocated_resources);
-    let infeasible = pod.condition("PodResizePending").is_some_and(|c| c.reason == "Infeasible");
-    if let (Some(requested), false) = (requested, infeasible) {
+    if let (Some(requested), false) = (requested, is_resize_infeasible(pod)) {
         largest.raise_to(requested);
     }
     total.add_demand(&largest);

@@ -103,6 +103,40 @@ fn a_container_that_is_resized_takes_the_most_of_spec_and_status() {
 }
 
 #[test]
+fn a_pod_that_is_resized_as_a_whole_takes_the_most_of_spec_and_status() {
+    let resizing = |whole: Value, running: Value, allocated: Value, infeasible: bool| {
+        let mut it = pod("it", json!({"containers": [container("a", "1", "1Gi")], "resources": {"requests": whole}}));
+        if !running.is_null() {
+            it.status.resources = serde_json::from_value(json!({"requests": running})).unwrap();
+        }
+        it.status.allocated_resources = serde_json::from_value(allocated).unwrap();
+        if infeasible {
+            it.status
+                .conditions
+                .push(serde_json::from_value(json!({"type": "PodResizePending", "status": "True", "reason": "Infeasible"})).unwrap());
+        }
+        it
+    };
+    let cpu = |cpu: &str| json!({"cpu": cpu});
+    for (it, taken, what) in [
+        (resizing(cpu("2"), cpu("4"), cpu("4"), false), "4", "shrinking"),
+        (resizing(cpu("2"), cpu("2"), cpu("4"), false), "4", "allocated and not in force yet"),
+        (resizing(cpu("6"), cpu("4"), cpu("4"), false), "6", "growing"),
+        (resizing(cpu("6"), cpu("4"), cpu("4"), true), "4", "a growth that is refused"),
+        (resizing(cpu("2"), Value::Null, cpu("4"), false), "2", "a status without resources"),
+        (resizing(cpu("2"), Value::Null, json!({}), true), "2", "no status"),
+        (resizing(json!({}), cpu("3"), cpu("4"), false), "4", "a pod without requests as a whole, whose containers are resized"),
+    ] {
+        check_takes(&it, &[("cpu", taken), ("memory", "1Gi")], what);
+    }
+    let more = resizing(cpu("2"), json!({"cpu": "2", "memory": "3Gi", "example.com/x": "1"}), json!({}), false);
+    check_takes(&more, &[("cpu", "2"), ("memory", "3Gi")], "what a pod cannot request as a whole is that of its containers");
+    let mut over = resizing(json!({}), cpu("1"), cpu("1500m"), false);
+    over.spec.overhead = Resources::from([("cpu", Quantity::from_milli(500))]);
+    check_takes(&over, &[("cpu", "2"), ("memory", "1Gi")], "kube-scheduler counts overhead twice");
+}
+
+#[test]
 fn lists_are_joined_by_sum_and_maximum() {
     let mut a = Resources::from([("cpu", Quantity::from_units(1)), ("x", Quantity::from_units(5))]);
     a.raise_to(&Resources::from([("cpu", Quantity::from_units(2)), ("y", Quantity::from_units(1))]));
