@@ -44,12 +44,12 @@ fn eviction(pod: &PodKey, grace_seconds: Option<i64>) -> Value {
     })
 }
 
-/// Succeeds when the pod does not exist, or another one has its name. A webhook that fails is asked about some pods only, and says nothing
-/// about the API server: the others need not wait.
-fn ignore_deleted(answer: Result<Value, RequestError>, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
+/// The pod is gone when it does not exist, and when another one has its name (409). A webhook that fails is asked about some pods only, and
+/// says nothing about the API server: the others need not wait.
+fn done_or_gone(answer: Result<Value, RequestError>, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
     match answer {
         Ok(_) => Ok(()),
-        Err(failed) if matches!(failed.class(), Some(Class::NotFound | Class::Conflict)) => Ok(()),
+        Err(failed) if matches!(failed.class(), Some(Class::NotFound | Class::Conflict)) => Err(ClusterError::NotFound { what: what(pod) }),
         Err(RequestError::Server(failure)) if failure.message.contains(WEBHOOK_FAILED) => {
             Err(ClusterError::Invalid { what: what(pod), message: failure.message })
         }
@@ -60,7 +60,7 @@ fn ignore_deleted(answer: Result<Value, RequestError>, cluster: &ClusterName, po
 impl<A: ClusterAccess> Evictions for Clusters<A> {
     async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
         let eviction = eviction(pod, None);
-        ignore_deleted(self.send(cluster, &ApiRequest::post(eviction_path(pod), &eviction)).await, cluster, pod)
+        done_or_gone(self.send(cluster, &ApiRequest::post(eviction_path(pod), &eviction)).await, cluster, pod)
     }
 
     async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
@@ -71,7 +71,7 @@ impl<A: ClusterAccess> Evictions for Clusters<A> {
             return Ok(());
         }
         let path = path::object::<Pod>(&pod.namespace, &pod.name);
-        ignore_deleted(self.send(cluster, &ApiRequest::delete(path, &options(pod, Some(grace_seconds)))).await, cluster, pod)
+        done_or_gone(self.send(cluster, &ApiRequest::delete(path, &options(pod, Some(grace_seconds)))).await, cluster, pod)
     }
 }
 

@@ -510,7 +510,8 @@ async fn a_pod_is_deleted_by_an_eviction_if_nothing_forbids_it_and_in_any_case()
         assert!(answer.is_ok() && requests == [EVICTION, DELETION], "{code}: {answer:?} {requests:?}");
     }
     for gone in [404, 409] {
-        assert!(deletion(gone, gone).await.0.is_ok(), "{gone}");
+        let (answer, _) = deletion(gone, gone).await;
+        assert!(matches!(answer, Err(ClusterError::NotFound { .. })), "{gone}: {answer:?}");
     }
     assert!(matches!(deletion(429, 403).await.0, Err(ClusterError::Invalid { .. })));
 }

@@ -205,9 +205,9 @@ pub trait Nodes: Sync {
     fn delete_node(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
 }
 
-/// Evicts and deletes pods. Only `terminate` has this right.
+/// Evicts and deletes pods. Only `terminate` has this right. A pod that is gone (by uid) is `NotFound`.
 pub trait Evictions: Sync {
-    /// Evicts through the eviction API, which respects disruption budgets. Success if the pod (by uid) is gone.
+    /// Evicts through the eviction API, which respects disruption budgets.
     fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> impl Answer<(), ClusterError>;
     /// Deletes regardless of budgets, with this grace period in seconds: only past a deadline that the user set, or when the
     /// machine is lost anyway. The API server is told that it is a disruption, if it lets itself be told.

@@ -55,9 +55,10 @@ pub(super) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy == "Always"
 }
 
-/// Raises the sum over the containers to what the kubelet reports of the pod as a whole, if it reports both what is in force and what is
-/// allocated: as kube-scheduler does, whether the pod has requests as a whole or not. What kubelets allocate includes the overhead, which is
-/// added once more, there as here: a pod that takes less than kube-scheduler counts would be planned where it is not bound.
+/// Raises the sum over the containers to what the kubelet reports of the pod as a whole, if it reports both what is in force and what
+/// is allocated: as kube-scheduler does, whether the pod has requests as a whole or not. What kubelets allocate includes the overhead,
+/// which is added once more, there as here: if a pod took less than kube-scheduler counts, others would be planned where they are not
+/// bound.
 fn raise_to_reported(total: &mut Resources, pod: &Pod) {
     let allocated = &pod.status.allocated_resources;
     let Some(running) = pod.status.resources.as_ref().map(|running| &running.requests) else { return };

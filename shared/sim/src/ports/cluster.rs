@@ -405,6 +405,16 @@ fn terminating(namespace: &str, name: &str) -> ClusterError {
     ClusterError::Invalid { what: name.to_owned(), message }
 }
 
+/// Whether there is this pod, and not another one of its name.
+fn is_there(world: &World, pod: &PodKey) -> bool {
+    let known = world.cluster.objects.pods.get(&format!("{}/{}", pod.namespace, pod.name));
+    known.is_some_and(|known| pod.uid.is_empty() || known.metadata.uid == pod.uid)
+}
+
+fn gone(pod: &PodKey) -> ClusterError {
+    ClusterError::NotFound { what: format!("pod {}/{}", pod.namespace, pod.name) }
+}
+
 impl Evictions for SimPorts {
     async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
         self.change(cluster, "a pod", |world| {
@@ -414,6 +424,9 @@ impl Evictions for SimPorts {
             world.maybe_delete_namespace(&pod.namespace);
             if world.cluster.is_terminating(&pod.namespace) {
                 return Err(terminating(&pod.namespace, &key));
+            }
+            if !is_there(world, pod) {
+                return Err(gone(pod));
             }
             match world.evict(&key, &pod.uid, now) {
                 Eviction::Granted => Ok(()),
@@ -432,9 +445,10 @@ impl Evictions for SimPorts {
         self.change(cluster, "a pod", |world| {
             let now = world.now();
             let key = format!("{}/{}", pod.namespace, pod.name);
-            if world.cluster.objects.pods.get(&key).is_some_and(|known| pod.uid.is_empty() || known.metadata.uid == pod.uid) {
-                world.force(&key, grace_seconds, now);
+            if !is_there(world, pod) {
+                return Err(gone(pod));
             }
+            world.force(&key, grace_seconds, now);
             Ok(())
         })
         .await

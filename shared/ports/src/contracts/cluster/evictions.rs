@@ -110,6 +110,11 @@ async fn a_budget_forbids_an_eviction(place: &impl ClusterPlace, cluster: &(impl
     place.delete("PodDisruptionBudget", "default", web).await;
 }
 
+#[track_caller]
+fn assert_is_gone(answer: &Result<(), ClusterError>) {
+    assert!(matches!(answer, Err(ClusterError::NotFound { .. })), "no pod has this uid: {answer:?}");
+}
+
 /// How often the successor of an evicted pod may be faster than the next request.
 const SUCCESSORS_MAX: u32 = 4;
 
@@ -132,7 +137,8 @@ async fn an_eviction_is_granted_once(place: &impl ClusterPlace, cluster: &(impl 
         pods.iter().all(|known| known.metadata.uid != pod.metadata.uid).then_some(())
     })
     .await;
-    cluster.evict(place.cluster(), &key_of(&pod)).await.expect("what is gone is evicted");
+    assert_is_gone(&cluster.evict(place.cluster(), &key_of(&pod)).await);
+    assert_is_gone(&cluster.delete_pod(place.cluster(), &key_of(&pod), 1).await);
     place.delete("PodDisruptionBudget", "default", web).await;
 }
 
@@ -141,8 +147,8 @@ async fn a_pod_is_deleted_by_its_uid(place: &impl ClusterPlace, cluster: &(impl 
     let pods = running(place, cluster, name).await;
     let pod = key_of(&pods[0]);
     let other = PodKey { uid: "another".to_owned(), ..pod.clone() };
-    cluster.evict(place.cluster(), &other).await.expect("no pod has this uid");
-    cluster.delete_pod(place.cluster(), &other, 1).await.expect("no pod has this uid");
+    assert_is_gone(&cluster.evict(place.cluster(), &other).await);
+    assert_is_gone(&cluster.delete_pod(place.cluster(), &other, 1).await);
     let uids = |pods: &[Pod]| pods.iter().map(|pod| (pod.metadata.uid.clone(), pod.metadata.is_deleting())).collect::<Vec<_>>();
     assert_eq!(uids(&drain(place, cluster, name).await.pods), uids(&pods), "its namesake is left alone");
     place.create(budget(web, web, 2)).await;
@@ -153,6 +159,6 @@ async fn a_pod_is_deleted_by_its_uid(place: &impl ClusterPlace, cluster: &(impl 
         pods.iter().all(|known| known.metadata.uid != pod.uid).then_some(())
     })
     .await;
-    cluster.delete_pod(place.cluster(), &pod, 1).await.expect("what is gone is deleted");
+    assert_is_gone(&cluster.delete_pod(place.cluster(), &pod, 1).await);
     place.delete("PodDisruptionBudget", "default", web).await;
 }
