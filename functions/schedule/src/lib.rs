@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod outside;
+mod oversize;
 mod state;
 mod status_writes;
 #[cfg(test)]
@@ -95,8 +96,9 @@ impl<P: Rights> Run<'_, P> {
         options.promised = snapshot.promises();
         options.settled = unplaced.value.0.settled(&input, &options);
         let begun = self.ports.clock().now();
-        let plan = checked(&input, &options, self.cluster)?;
+        let mut plan = checked(&input, &options, self.cluster)?;
         let mut report = Report::default();
+        oversize::set_aside(&mut plan, &snapshot, self.cluster, &mut report);
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
         write::longest_wait(&mut report, &snapshot, &plan);
         let created = if self.settings.shadow {

@@ -22,10 +22,15 @@ pub struct Findings {
     pub notes: Vec<FieldError>,
 }
 
+/// Bytes of the labels, annotations, taints and requirements of a template together. Each claim of the pool has all of them, labels also as
+/// requirements, and an item of the table has 400 KB.
+const TEMPLATE_MAX: usize = 128 * 1024;
+
 /// Checks a pool's template, for its condition ValidationSucceeded.
 pub fn node_pool(pool: &NodePool) -> Findings {
     let mut found = Findings::default();
     let template = FieldPath::of("spec.template");
+    found.errors.extend(oversize(pool, &template));
     for (key, value) in &pool.spec.template.metadata.labels {
         let path = template.key("metadata").key("labels").key(key);
         if key == labels::NODE_POOL {
@@ -47,6 +52,30 @@ pub fn node_pool(pool: &NodePool) -> Findings {
         check_requirement(requirement, &path, &mut found);
     }
     found
+}
+
+/// The error of a template that no claim has room for, at the largest of its fields.
+fn oversize(pool: &NodePool, template: &FieldPath) -> Option<FieldError> {
+    let of_map = |map: &BTreeMap<String, String>| map.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+    let of_taints = |taints: &[Taint]| taints.iter().map(|taint| taint.key.len() + taint.value.len()).sum::<usize>();
+    let of_requirement = |one: &Requirement| one.key.len() + one.values.iter().map(String::len).sum::<usize>();
+    let (metadata, spec) = (&pool.spec.template.metadata, &pool.spec.template.spec);
+    let fields = [
+        (template.key("metadata").key("labels"), of_map(&metadata.labels)),
+        (template.key("metadata").key("annotations"), of_map(&metadata.annotations)),
+        (template.key("spec").key("taints"), of_taints(&spec.taints)),
+        (template.key("spec").key("startupTaints"), of_taints(&spec.startup_taints)),
+        (template.key("spec").key("requirements"), spec.requirements.iter().map(of_requirement).sum()),
+    ];
+    let total: usize = fields.iter().map(|(_, size)| size).sum();
+    let (path, size) = fields.into_iter().max_by_key(|(_, size)| *size).filter(|_| TEMPLATE_MAX < total)?;
+    let message = format!(
+        "has {} of {} KiB of labels, annotations, taints and requirements of spec.template; a NodeClaim can have {}: leave some out",
+        size.div_ceil(1024),
+        total.div_ceil(1024),
+        TEMPLATE_MAX / 1024
+    );
+    Some(FieldError::new(path, message))
 }
 
 /// The disks of a class without a name or a volume: EC2 starts no instance with one. Karpenter ends with an error of its own over them.

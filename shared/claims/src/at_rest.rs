@@ -3,6 +3,7 @@
 //! Claims differ little from each other. What they have in common is not stored with each, but in a dictionary, which is part of this program:
 //! it begins before the text, so that the text can refer to it (RFC 1950, FDICT). A stream names its dictionary by a checksum.
 
+use crate::Claim;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::ZlibEncoder;
 use flate2::{Compress, Compression, Decompress, FlushDecompress};
@@ -48,6 +49,23 @@ impl AtRest {
             Self::Text(text) => text.len(),
             Self::Compressed(bytes) => bytes.len(),
         }
+    }
+}
+
+/// The most bytes of a new claim at rest. An item of DynamoDB has 400 KB, keys and all: the rest is for what the claim is told later.
+const NEW_CLAIM_MAX: usize = 320 * 1024;
+/// The longest text of a new claim, however well it can be compressed: it grows, and a text that is too long is not read again.
+const NEW_TEXT_MAX: usize = 2 * 1024 * 1024;
+
+/// The bytes of a new claim if it is too large for the table; `None` if it can be stored.
+#[must_use]
+pub fn oversize(claim: &Claim) -> Option<usize> {
+    let json = serde_json::to_string(claim).ok()?;
+    match json.len() {
+        // Neither form is longer than the text.
+        ..=NEW_CLAIM_MAX => None,
+        ..=NEW_TEXT_MAX => Some(AtRest::of(json).size()).filter(|size| NEW_CLAIM_MAX < *size),
+        length => Some(length),
     }
 }
 
@@ -115,6 +133,31 @@ mod tests {
         }
         assert_eq!(AtRest::of("{}".to_owned()), AtRest::Text("{}".to_owned()), "people can read it");
         assert!(matches!(AtRest::of("{\"a\":1}".repeat(100)), AtRest::Compressed(bytes) if bytes.len() < 60));
+    }
+
+    /// A claim with so many annotations, whose values are unlike each other or all alike.
+    fn annotated(count: u64, alike: bool) -> Claim {
+        let mut claim = crate::fixtures::planned("a", crate::fixtures::default_spec());
+        let mut state = 1_u64;
+        for n in 0..count {
+            let mut value = String::new();
+            for _ in 0..8 {
+                // A generator of linear congruence: what compresses badly.
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                value.push_str(&format!("{:x}", if alike { 7 } else { state }));
+            }
+            claim.spec.annotations.insert(format!("note-{n}"), value);
+        }
+        claim
+    }
+
+    #[test]
+    fn a_claim_is_too_large_by_what_is_stored_of_it_or_by_what_is_read_of_it() {
+        assert_eq!(oversize(&annotated(100, false)), None);
+        assert_eq!(oversize(&annotated(20_000, true)), None, "its text is longer than an item, and compressed far shorter");
+        let stored = oversize(&annotated(8_000, false)).unwrap();
+        assert!(NEW_CLAIM_MAX < stored && stored < 8_000 * 128, "it is the size of what would be stored: {stored}");
+        assert!(oversize(&annotated(100_000, true)).is_some_and(|size| NEW_TEXT_MAX < size), "its text would not be read again");
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod uninstall;
 mod verdict;
 mod zone_shift;
 
-pub use at_rest::{AtRest, text_at_rest};
+pub use at_rest::{AtRest, oversize, text_at_rest};
 pub use block_ends::BlockEnds;
 pub use bucket::{Bucket, BucketName};
 pub use catalog_reads::CatalogReads;

@@ -25,7 +25,8 @@ pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, uniq
         instance_types: new.instance_types.to_vec(),
         taints: new.taints.clone(),
         startup_taints: new.startup_taints.clone(),
-        requests: new.requests.clone(),
+        // A pod may ask for none of any number of resources.
+        requests: new.requests.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, amount)| (name.to_owned(), amount)).collect(),
         expire_after: new.expire_after.clone(),
         termination_grace_period: new.termination_grace_period.clone(),
         pods: new.pods.iter().map(pod_key).collect(),

@@ -8,7 +8,7 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::ClaimSpec;
 use whittle_model::scheduling::NewClaim;
-use whittle_units::{ClusterName, Quantity, Timestamp};
+use whittle_units::{ClusterName, Quantity, Resources, Timestamp};
 
 /// The claim of a machine of these types, of which an overlay changes `a`.
 fn planned(overlay: &serde_json::Value, types: &[&str]) -> ClaimSpec {
@@ -57,4 +57,14 @@ fn a_claim_stores_the_extra_capacity_that_overlays_gave_its_types() {
     let other = planned(&overlay, &["b"]);
     assert!(other.extra_capacity.is_empty() && other.annotations.is_empty());
     assert!(!serde_json::to_string(&other).unwrap().contains("extra_capacity"), "without extra capacity the field is omitted");
+}
+
+#[test]
+fn a_claim_requests_nothing_of_which_its_pods_ask_for_none() {
+    let names = (0..20_000).map(|n| (format!("example.com/r{n}"), Quantity::ZERO));
+    let requests = names.chain([("cpu".to_owned(), Quantity::from_units(2))]).collect();
+    let new = NewClaim { node_pool: "one".into(), requests, ..NewClaim::default() };
+    let seen = Snapshot::of(Timestamp::UNIX_EPOCH, ClusterObjects::default(), Vec::new(), Vec::new(), BTreeMap::new());
+    let spec = claim_of(&new, &seen, &ClusterName::new("c"), "x", "uid".into(), None).spec;
+    assert_eq!(spec.requests, Resources::from([("cpu", Quantity::from_units(2))]));
 }

@@ -13,7 +13,7 @@ use whittle_ports::{
     Report, Settings,
 };
 use whittle_testkit::{TestWorld, after, at, default_spec, joined, key, machine, pool_named};
-use whittle_units::{ClaimName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, SignedDuration, Timestamp, fnv1a};
 
 /// A world with a pool, in which only the test acts.
 pub(super) fn world() -> TestWorld {
@@ -288,4 +288,46 @@ fn claims_that_were_stored_before_a_request_failed_are_launched_and_recorded() {
     there.sort();
     assert_eq!((there.len(), rung), (CLAIMS_PER_REQUEST, there));
     assert_eq!(world.world().store.decisions(&cluster).len(), CLAIMS_PER_REQUEST);
+}
+
+/// An annotation of almost a megabyte that cannot be compressed to the size of an item.
+fn large_annotation() -> String {
+    (0..60_000).map(|n| format!("{:016x}", fnv1a(format!("{n} of many")))).collect()
+}
+
+#[test]
+fn a_claim_that_is_too_large_would_have_the_table_refuse_all_and_is_set_aside_before() {
+    let (world, settings, cluster) = (world(), Settings::default(), key("a").cluster);
+    let ports = world.ports();
+    let snapshot = snapshot(vec![pod("first", 4), pod("second", 4)]);
+    let (input, options) = (snapshot.input(), whittle_snapshot::options(&settings));
+    let mut plan = crate::checked(&input, &options, &cluster).unwrap();
+    plan.claims[0].annotations.insert("example.com/note".into(), large_annotation());
+    let large = plan.claims[0].pods[0].clone();
+    let run = crate::Run { ports: Adapters::all(&ports), settings: &settings, cluster: &cluster };
+    let lease = block_on(ports.acquire(&cluster, "test", at(0), SignedDuration::from_secs(30))).unwrap();
+    let refused = block_on(run.create_claims(&lease, &snapshot, &plan, &mut Report::default()));
+    assert!(refused.is_err() && block_on(ports.list(&cluster)).unwrap().is_empty(), "all are refused together");
+    let mut report = Report::default();
+    crate::oversize::set_aside(&mut plan, &snapshot, &cluster, &mut report);
+    let created = block_on(run.create_claims(&lease, &snapshot, &plan, &mut report)).unwrap();
+    let stored = block_on(ports.list(&cluster)).unwrap();
+    assert_eq!((report.counted("claims_too_large"), created.len(), stored.len()), (1, 1, 1));
+    block_on(run.announce(&plan, &created)).unwrap();
+    assert_eq!(world.doorbells(), [Function::Launch], "it does not ring for what it set aside");
+    let [told] = &plan.left_out[..] else { panic!("{:?}", plan.left_out) };
+    let (text, remedies) = (told.reason.to_string(), told.reason.remedies());
+    assert!(text.contains("nodepool default") && text.contains("most of them in metadata.annotations"), "{text}");
+    assert_eq!((&told.pod, remedies[0].text.as_str()), (&large, "less in spec.template.metadata.annotations"));
+    let events = crate::write::events(&plan, &created, &snapshot);
+    assert!(events.iter().any(|event| event.name == large.name && event.reason == "FailedScheduling"), "{events:?}");
+}
+
+#[test]
+fn a_plan_of_claims_that_can_be_stored_stays_as_it_is() {
+    let (snapshot, cluster) = (snapshot(vec![pod("one", 1), pod("large", 40)]), key("a").cluster);
+    let plan = crate::checked(&snapshot.input(), &whittle_snapshot::options(&Settings::default()), &cluster).unwrap();
+    let (mut after, mut report) = (plan.clone(), Report::default());
+    crate::oversize::set_aside(&mut after, &snapshot, &cluster, &mut report);
+    assert_eq!((after, report.counted("claims_too_large")), (plan, 0));
 }

@@ -47,6 +47,20 @@ fn keys_and_values_of_labels_are_checked() {
 }
 
 #[test]
+fn a_template_that_no_claim_has_room_for_is_an_error_of_its_largest_field() {
+    let long = |bytes: usize| "x".repeat(bytes);
+    let annotated = |bytes: usize| json!({"metadata": {"labels": {"a": "b"}, "annotations": {"k": long(bytes)}}, "spec": {}});
+    check(annotated(128 * 1024 - 3), &[]);
+    check(annotated(128 * 1024 - 2), &["metadata.annotations"]);
+    let labels: serde_json::Map<String, Value> = (0..3_000).map(|n| (format!("key-{n}"), json!(long(40)))).collect();
+    check(json!({"metadata": {"labels": labels}, "spec": {}}), &["metadata.labels"]);
+    let values: Vec<String> = (0..3_000).map(|n| format!("{}{n}", long(50))).collect();
+    check(json!({"spec": {"requirements": [{"key": "team", "operator": "In", "values": values}]}}), &["spec.requirements"]);
+    let message = node_pool(&pool(annotated(1_000_000))).errors[0].to_string();
+    assert!(message.contains("a NodeClaim can have 128: leave some out") && message.len() < 300, "{message}");
+}
+
+#[test]
 fn a_taint_may_occur_only_once_in_both_lists() {
     let taint = |effect: &str| json!({"key": "a", "effect": effect});
     check(json!({"spec": {"taints": [taint("NoSchedule"), taint("NoExecute")]}}), &[]);

@@ -38,6 +38,8 @@ pub enum Reason {
     OutOfBudget,
     /// The claim's instance types no longer satisfied `minValues` after truncation to the cheapest 600.
     Truncated { node_pool: String, labels: Vec<String> },
+    /// The NodeClaim of its machine would be larger than can be stored, mostly for this field.
+    TooLarge { node_pool: String, field: &'static str, kib: usize },
     /// The checker rejected its placement, with this message.
     RejectedByChecker(String),
     /// In a simulation: the pod would wait for a node that has not initialized.
@@ -351,6 +353,7 @@ impl Reason {
             | Reason::ResourceClaims
             | Reason::OutOfBudget
             | Reason::Truncated { .. }
+            | Reason::TooLarge { .. }
             | Reason::RejectedByChecker(_)
             | Reason::Uninitialized { .. } => false,
         }
@@ -380,6 +383,7 @@ impl Reason {
             Reason::Pools(rejections) => rejections.first().map_or("no-node-pools", |s| s.cause.category()),
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
+            Reason::TooLarge { .. } => "claim-size",
             Reason::Uninitialized { .. } => "uninitialized",
             Reason::RejectedByChecker(_) => "doubtful",
         }
@@ -526,6 +530,9 @@ impl Display for Reason {
                 "nodepool {node_pool} could not meet minValues for label(s) [{}] after ordering by price and keeping 600 instance types",
                 labels.join(" ")
             ),
+            Reason::TooLarge { node_pool, field, kib } => {
+                write!(f, "a NodeClaim of nodepool {node_pool} would have {kib} KiB, more than can be stored, most of them in {field}")
+            }
             Reason::Uninitialized { node } => write!(f, "would schedule against uninitialized node/{node}"),
         }
     }

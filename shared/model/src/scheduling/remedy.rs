@@ -65,6 +65,14 @@ impl Reason {
                 let text = format!("a lower minValues for {} in spec.template.spec.requirements", labels.join(", "));
                 vec![Remedy { node_pool: Some(node_pool.clone()), text }]
             }
+            Reason::TooLarge { node_pool, field, .. } => {
+                let text = if *field == "spec.requirements" {
+                    format!("fewer values in {ASKS}, or in spec.template.spec.requirements")
+                } else {
+                    format!("less in spec.template.{field}")
+                };
+                vec![Remedy { node_pool: Some(node_pool.clone()), text }]
+            }
             Reason::OptedOut => Remedy::of_pod(format!("a pod without the requirement that {} does not exist", labels::NODE_POOL)),
             Reason::NoNodePools => Remedy::of_pod("a NodePool that launches for pods: one without spec.replicas"),
             Reason::ResourceClaims => Remedy::of_pod("an extended resource of a device plugin in place of resourceClaims"),

@@ -3,6 +3,7 @@
 use super::World;
 use crate::Function;
 use crate::dice::Stream;
+use crate::meter;
 use crate::story::LineKind;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,13 @@ const SHORT: (u64, u64) = (3, 10);
 const TERMINATING: (u64, u64) = (20, 120);
 /// How long termination protection lasts after the first refusal.
 const PROTECTED: SignedDuration = SignedDuration::from_mins(4);
+
+/// Whether the table has no room for a claim.
+pub(super) fn is_too_large_claim(claim: &Claim) -> bool {
+    let max = u64::try_from(ITEM_MAX).unwrap_or(u64::MAX);
+    // Compressed it is no longer than its text.
+    max < meter::json_size(claim) && max < meter::at_rest_size(claim)
+}
 
 /// The lag of EC2's answers.
 #[derive(Debug, Default)]

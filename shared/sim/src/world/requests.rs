@@ -1,6 +1,6 @@
 //! Requests of functions: records, machines, evictions, Events.
 
-use super::World;
+use super::{World, background_faults};
 use crate::cluster::Eviction;
 use crate::mutants::Mutant;
 use crate::region::Allocation;
@@ -59,6 +59,11 @@ impl World {
     /// Creates all claims of one request, or none.
     pub(crate) fn create_claims(&mut self, lease: &Lease, claims: &[Claim]) -> Result<(), StoreError> {
         self.store.pass(self.agenda.now());
+        if let Some(large) = claims.iter().find(|claim| background_faults::is_too_large_claim(claim)) {
+            // As DynamoDB does: the whole request.
+            let reason = "Item size has exceeded the maximum allowed size".to_owned();
+            return Err(StoreError::Unavailable { what: format!("claim {}", large.key), reason });
+        }
         self.store.create(lease, claims)?;
         for claim in claims {
             if self.store.is_stale(lease) {
