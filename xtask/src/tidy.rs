@@ -103,6 +103,9 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     if rust && decides && !test_code && line.contains(concat!(".coun", "ted(")) {
         broken.push(("counter", "a counter only tells: let the step return what it did, or set a field of the run"));
     }
+    if rust && (decides || name.starts_with("watcher/")) && has_message_field(line) {
+        broken.push(("log-field", "the sentence of the line is its `message`, and JSON would have two: give the field another name"));
+    }
     if rust && name.starts_with(SOLVER) && name != IDS && line.contains(concat!(".0 as ", "usize")) {
         broken.push(("ids", "index an `IdVec` by the id itself, so that no number of another kind gets in"));
     }
@@ -132,6 +135,14 @@ fn builds_fixture(name: &str, line: &str) -> bool {
 fn has_port_type_parameters(name: &str, line: &str) -> bool {
     let governed = name.starts_with("functions/") || name.starts_with("shared/ports/") && name != ADAPTERS;
     governed && name.ends_with(".rs") && line.contains("S, C, K, Q, T")
+}
+
+/// Whether the line logs a field of the name that its sentence has in JSON.
+fn has_message_field(line: &str) -> bool {
+    let Some((_, arguments)) = line.split_once("tracing::").and_then(|(_, rest)| rest.split_once("!(")) else { return false };
+    let fields = arguments.split('"').next().unwrap_or_default();
+    let is_message = |field: &str| field.split('=').next().unwrap_or_default().trim().trim_start_matches(['%', '?']) == "message";
+    fields.split(',').any(is_message)
 }
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
@@ -261,6 +272,17 @@ mod tests {
         check("shared/solver/src/fit.rs", line, &["shared/solver/src/fit.rs:1: ids"]);
         check("shared/solver/src/ids.rs", line, &[]);
         check("shared/ec2/src/lib.rs", line, &[]);
+    }
+
+    #[test]
+    fn log_fields_with_the_name_of_the_sentence_are_reported() {
+        let wrong = |line: &str| check("shared/runtime/src/serve.rs", line, &["shared/runtime/src/serve.rs:1: log-field"]);
+        wrong("tracing::warn!(%claim, message, \"it is refused\");");
+        wrong("tracing::error!(message = %id, \"it is left\");");
+        wrong("tracing::error!(%message, \"it is left\");");
+        let fine = |line: &str| check("shared/runtime/src/serve.rs", line, &[]);
+        fine("tracing::error!(message_id = %id, text = message, \"a message, message\");");
+        fine("let answer = answer(message, \"it is left\");");
     }
 
     #[test]

@@ -354,7 +354,7 @@ impl<P: Rights> Run<'_, P> {
     /// Shows that the API server refuses the changes of a Node, as a policy may. It may never take them, so that the timeout goes on: pods
     /// would wait for this machine for ever.
     async fn record_refused(&self, claim: Stored<Claim>, message: &str, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
-        tracing::warn!(claim = %claim.value.key, message, "the API server refuses the registration of a Node");
+        tracing::warn!(claim = %claim.value.key, refusal = message, "the API server refuses the registration of a Node");
         let mut next = claim.value.clone();
         next.note(REGISTERED, ConditionStatus::Unknown, "NodeRefused", message, now);
         save(self.ports.store(), &claim, next).await

@@ -88,7 +88,7 @@ where
         processed.extend(failures);
     }
     for poison in decoded.poison {
-        tracing::error!(message = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
+        tracing::error!(message_id = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
         processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });
     }
     let in_flight = &decoded.in_flight;
