@@ -176,13 +176,15 @@ fn provider_id_of<'o>(node_claim: &'o NodeClaim, objects: &'o ClusterObjects) ->
     if known.is_empty() { objects.nodes.iter().find(is_owned).map_or("", |node| node.spec.provider_id.as_str()) } else { known }
 }
 
-/// The Node that the cluster shows for a claim with a machine but without a Node: the table is older than the cluster. Terminated
-/// without it, its pods would not be evicted.
+/// The Node that the NodeClaim of a claim with a machine, but without a Node, names: the table is older than the cluster. Terminated
+/// without it, its pods would not be evicted. A listed Node may show that the name is wrong: anybody who may write the status can set it.
 pub(crate) fn node_of_mirror(claim: &Claim, input: &SweepInput<'_>) -> Option<String> {
     let machine = claim.machine().filter(|_| claim.is_live() && claim.node_name().is_none())?;
     let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim))?;
-    let of_machine = node_claim.status.provider_id == machine.provider_id.as_str() && !node_claim.status.node_name.is_empty();
-    of_machine.then(|| node_claim.status.node_name.clone())
+    let (name, id) = (&node_claim.status.node_name, machine.provider_id.as_str());
+    let of_machine = node_claim.status.provider_id == id && !name.is_empty();
+    let contradicts = |node: &Node| (node.metadata.name == *name) != (node.spec.provider_id == id);
+    (of_machine && !input.objects.nodes.iter().any(contradicts)).then(|| name.clone())
 }
 
 /// A machine's claim is restored at the second sighting. While no list shows any NodeClaim, the one with its name may

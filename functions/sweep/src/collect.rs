@@ -4,16 +4,17 @@ use crate::Rights;
 use crate::adopt::{Adoptable, Place};
 use crate::execute::Executor;
 use std::sync::Arc;
+use whittle_api::runtime::is_subdomain;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, Stored, step};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, HandleError, InstanceTags, Leases, Queues, RegionStore, Report, machine_to_terminate, metrics, release_lease, save,
-    unless_conflict,
+    ClaimStore, Clock, ClusterReader, HandleError, InstanceTags, Leases, ObjectKind, Presence, Queues, RegionStore, Report,
+    machine_to_terminate, metrics, release_lease, save, unless_conflict,
 };
 use whittle_snapshot::warm;
-use whittle_units::{ClaimName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
 /// Creating one claim takes a moment under the cluster's lease.
 pub(crate) const CLAIM_LEASE: SignedDuration = SignedDuration::from_secs(10);
@@ -28,6 +29,15 @@ const ADOPTED: &str = "adopted";
 pub(crate) async fn prices<P: Rights>(ports: P) -> Option<Arc<Catalog>> {
     let blob = ports.store().catalog().await.ok().flatten()?;
     warm::catalog(&blob.value).ok()
+}
+
+/// Whether the API server has a Node of this name, and it is that of the machine.
+pub(crate) async fn is_own_node<P: Rights>(ports: P, cluster: &ClusterName, name: &str, provider_id: &str) -> Result<bool, HandleError> {
+    if !is_subdomain(name) {
+        return Ok(false); // no Node is called so, and a request for it might fail for ever
+    }
+    let found = ports.cluster().look_up(cluster, ObjectKind::Node, name).await?;
+    Ok(matches!(&found, Presence::Exists { provider_id: known, .. } if known == provider_id))
 }
 
 /// Restores the claim of a serving machine: the one that waits for it, one in place of an ended one of the same name, or one
@@ -45,6 +55,13 @@ pub(crate) async fn adopt_machine<P: Rights>(
     if found.instance.tags.get(labels::TAG_LAUNCH).is_none_or(String::is_empty) {
         // Before the claim: without permission to terminate its instance, a claim would drain it and get stuck.
         ports.cloud().tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
+    }
+    let mut found = found.clone();
+    // Lists may lack the Node that the NodeClaim names, and whoever may write its status may name any.
+    if let Some(object) = found.object.as_mut().filter(|object| found.node.is_none() && !object.status.node_name.is_empty())
+        && !is_own_node(ports, &lease.cluster, &object.status.node_name, found.instance.provider_id().as_str()).await?
+    {
+        object.status.node_name.clear();
     }
     let now = ports.clock().now();
     let named = claims.iter().find(|claim| claim.value.key.name == found.name());

@@ -26,6 +26,8 @@ const SIGHTING_EXPIRY: SignedDuration = SignedDuration::from_mins(10);
 /// If all pools, or all NodeClaims, are missing while claims are live, the response is doubted for this long: a cluster without
 /// any is rarer than an API server with incomplete data.
 pub(crate) const ALL_MISSING_PATIENCE: SignedDuration = SignedDuration::from_mins(15);
+/// A Node that a NodeClaim names is looked up in each sweep. If none finds it for this long, the claim is treated as one without a Node.
+const UNFOUND_NODE_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 /// Events about unreadable objects are repeated after this.
 const REPEAT_EVENT_AFTER: SignedDuration = SignedDuration::from_mins(15);
 /// Launch templates are cheap to keep and to recreate; those that are unused for this long are deleted.
@@ -208,7 +210,9 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     for claim in input.claims.iter().map(|stored| &stored.value) {
         // The cluster's objects are all that is known of a machine until its claim is restored: a claim that ends without it
         // would release the NodeClaim and leak the machine.
-        let unjoined = adopt::node_of_mirror(claim, input).map(|node| (claim.key.name.clone(), node));
+        let unjoined = adopt::node_of_mirror(claim, input)
+            .filter(|_| !sightings.is_confirmed(format!("claim/{} with a Node that is not found", claim.key.name), UNFOUND_NODE_PATIENCE))
+            .map(|node| (claim.key.name.clone(), node));
         let behind = Safeguard::BehindAwaited.stops(adopt::is_older_than_machine(claim, input) || unjoined.is_some());
         out.join.extend(unjoined);
         if claim.deletion.is_none() && claim.is_live() && !behind {

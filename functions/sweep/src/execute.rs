@@ -83,12 +83,18 @@ impl<P: Rights> Executor<'_, P> {
         self.failure.map_or(Ok(()), Err)
     }
 
-    /// Records on claims the Nodes that the cluster shows for them.
+    /// Records on claims the Nodes that their NodeClaims name, if the API server has them with the machine's provider id: a machine whose
+    /// Node seems to be gone is not drained.
     async fn record_nodes(&mut self, found: &[(ClaimName, String)], report: &mut Report) {
         for (name, node) in found {
-            let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
+            let Some(claim) = self.find(name).filter(|_| self.has_time()).cloned() else { continue };
+            let id = claim.value.machine().map_or("", |machine| machine.provider_id.as_str());
+            let is_own = collect::is_own_node(self.ports, self.cluster, node, id).await;
+            if self.keep_failure(is_own) != Some(true) {
+                continue;
+            }
             let joined = Event::NodeJoined { node_name: node.clone() };
-            let outcome = advance(self.ports.store(), claim, &joined, self.ports.clock().now()).await;
+            let outcome = advance(self.ports.store(), &claim, &joined, self.ports.clock().now()).await;
             if self.keep_failure(unless_outdated(outcome)).flatten().is_some() {
                 report.count("joined_again");
             }

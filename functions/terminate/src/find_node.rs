@@ -7,6 +7,7 @@ use crate::{Rights, Run};
 use whittle_api::Unreadable;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::NodeClaim;
+use whittle_api::runtime::is_subdomain;
 use whittle_claims::{Claim, Event, step};
 use whittle_ports::{Clock, ClusterReader, HandleError, Instances, ObjectKind, Presence, Safeguard, Scope, save};
 use whittle_units::SignedDuration;
@@ -34,10 +35,12 @@ impl<P: Rights> Run<P> {
             let machine = self.claim.value.machine().map(|machine| machine.provider_id.as_str());
             self.claim.value.is_mirrored_by(mirror) && machine == Some(mirror.status.provider_id.as_str())
         };
-        let mut named = objects.node_claims.iter().filter(of_claim).map(|mirror| &mirror.status.node_name);
-        if let Some(node) = named.find(|node| !node.is_empty()).filter(|_| Safeguard::NodeLookedFor.stops(true)) {
-            let joined = Event::NodeJoined { node_name: node.clone() };
-            let next = step(&self.claim.value, &joined, self.ports.clock().now())?;
+        let named = objects.node_claims.iter().filter(of_claim).map(|mirror| mirror.status.node_name.clone()).find(|name| !name.is_empty());
+        // Whoever may write the status may name any Node, and a machine whose Node seems to be gone is not drained.
+        if let Some(node_name) = named.filter(|_| Safeguard::NodeLookedFor.stops(true))
+            && self.is_own_node(&node_name).await?
+        {
+            let next = step(&self.claim.value, &Event::NodeJoined { node_name }, self.ports.clock().now())?;
             self.claim = save(self.ports.store(), &self.claim, next).await?;
             self.report.count("node_found");
             return Ok(Next::RequeueAfter(SHORT_DELAY));
@@ -74,9 +77,19 @@ impl<P: Rights> Run<P> {
         if instance.private_dns_name.is_empty() {
             return Ok(NodeByName::NotFound);
         }
-        let found = self.ports.cluster().look_up(&claim.key.cluster, ObjectKind::Node, &instance.private_dns_name).await?;
-        let is_ours = matches!(found, Presence::Exists { provider_id, .. } if provider_id == machine.provider_id.as_str());
-        Ok(if is_ours { NodeByName::Found(instance.private_dns_name) } else { NodeByName::NotFound })
+        let is_own = self.is_own_node(&instance.private_dns_name).await?;
+        Ok(if is_own { NodeByName::Found(instance.private_dns_name) } else { NodeByName::NotFound })
+    }
+
+    /// Whether the API server has a Node of this name, and it is this machine's.
+    async fn is_own_node(&self, name: &str) -> Result<bool, HandleError> {
+        if !is_subdomain(name) {
+            return Ok(false); // no Node is called so, and a request for it might fail for ever
+        }
+        let claim = &self.claim.value;
+        let found = self.ports.cluster().look_up(&claim.key.cluster, ObjectKind::Node, name).await?;
+        let own = claim.machine().map(|machine| machine.provider_id.as_str());
+        Ok(matches!(&found, Presence::Exists { provider_id, .. } if own == Some(provider_id.as_str())))
     }
 
     /// Records that this read did not find the Node; true if earlier reads did not either, for long enough.

@@ -2,6 +2,7 @@ mod noticed;
 mod over_sim;
 mod refused;
 mod shifted;
+mod unnamed;
 
 pub(crate) use over_sim::planned;
 

@@ -200,7 +200,10 @@ pub fn is_qualified_name(key: &str) -> bool {
         Some((domain, name)) => (Some(domain), name),
         None => (None, key),
     };
-    let domain_fits = domain
-        .is_none_or(|domain| domain.len() <= 253 && matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", domain));
-    domain_fits && !name.is_empty() && is_label_value(name)
+    domain.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
+}
+
+/// Whether it is a DNS subdomain, as the names of Nodes are.
+pub fn is_subdomain(name: &str) -> bool {
+    name.len() <= 253 && matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", name)
 }

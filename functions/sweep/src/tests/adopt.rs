@@ -412,6 +412,34 @@ fn a_claim_restored_from_before_its_node_learns_the_node() {
     assert_eq!(claim.deletion, None);
 }
 
+#[test]
+fn a_claim_learns_no_node_that_is_not_its_machines_whatever_its_nodeclaim_says() {
+    let launched = || step(&planned(), &Event::FleetAnswered(serving().machine().unwrap().clone()), at(10)).unwrap();
+    let named = |name: &str, nodes: Vec<Node>| {
+        change(scene(launched()), |scene| {
+            scene.objects.nodes = nodes;
+            scene.objects.node_claims = vec![shown(&serving())];
+            scene.objects.node_claims[0].status.node_name = name.into();
+        })
+    };
+    let mut another = joined();
+    (another.metadata.name, another.spec.provider_id) = ("of-another".into(), "aws:///z/i-2".into());
+    assert!(named("of-another", vec![another]).compare(&[], 140).join.is_empty(), "the list has it with another machine");
+    assert!(named("nowhere", vec![joined()]).compare(&[], 140).join.is_empty(), "the list has the machine's by another name");
+    let unlisted = named("nowhere", Vec::new());
+    let first = unlisted.compare(&[], 140);
+    assert_eq!(first.join.len(), 1, "the API server is asked");
+    assert!(unlisted.compare(&first.note, 140 + 300).join.is_empty(), "not for ever: a claim that waits for it is not ended");
+
+    let simulation = world_of(Some(&serving()));
+    let ports = simulation.ports();
+    let stored = block_on(ports.get(&launched().key)).unwrap().unwrap();
+    block_on(ports.update(&launched(), stored.revision)).unwrap();
+    simulation.world().hide_always(Node::KIND, "n", false);
+    simulation.change::<NodeClaim>("default-1", |shown| shown.status.node_name = "nowhere".into());
+    assert_eq!((sweep(&simulation).counted("joined_again"), claims(&simulation)[0].node_name()), (0, None));
+}
+
 fn sweep(simulation: &Simulation) -> Report {
     super::over_sim::sweep(simulation, &Settings::default())
 }

@@ -4,7 +4,7 @@ use super::{NODE, attachment, critical, grace, pod, protected, with};
 use futures::executor::block_on;
 use std::ops::Deref;
 use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUMES_DETACHED};
-use whittle_api::k8s::{IntOrString, Kind as _, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
+use whittle_api::k8s::{IntOrString, Node, Pod, PodDisruptionBudget, Taint, TaintEffect, VolumeAttachment};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{Condition, ConditionStatus, LabelSelector, ObjectMeta, labels};
 use whittle_claims::{Bucket, BucketName, Claim, ClaimKey, Deletion, DeletionReason, Event, Machine, Phase, mirror, step};
@@ -397,63 +397,9 @@ fn a_deleted_node_does_not_leak_its_instance() {
 }
 
 /// A machine that was found without a claim, or launched after its claim had ended: the claim does not know a Node.
-fn unnamed() -> Claim {
+pub(super) fn unnamed() -> Claim {
     let claim = ending(None);
     Claim { phase: Phase::Draining { machine: own_machine(), node_name: None, since: at(0) }, ..claim }
-}
-
-#[test]
-fn a_machine_is_drained_although_its_claim_does_not_know_the_node() {
-    let mut scene = Scene::of(&unnamed());
-    scene.create(budget());
-    scene.create(running("web-0"));
-    for seconds in [0, 1, 2, 30, 60] {
-        scene.set_time(seconds);
-        scene.run();
-        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
-        assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting(), "its budget holds at {seconds}");
-    }
-    assert_eq!((scene.claim().phase.name(), scene.claim().node_name()), ("Draining", Some(NODE)));
-}
-
-#[test]
-fn an_unlisted_node_is_looked_up_by_the_name_in_the_nodeclaim() {
-    let mut scene = Scene::of(&unnamed());
-    scene.create(running("web-0"));
-    scene.simulation.world().hide_always(Node::KIND, NODE, false);
-    scene.change::<NodeClaim>("default-1", |shown| shown.status.node_name = NODE.into());
-    for seconds in [0, 5, 10, 30, 60] {
-        scene.set_time(seconds);
-        scene.run();
-        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
-    }
-    assert_eq!(scene.claim().node_name(), Some(NODE));
-}
-
-#[test]
-fn an_unlisted_node_is_looked_up_by_its_dns_name() {
-    let mut scene = Scene::of(&unnamed());
-    scene.create(running("web-0"));
-    scene.simulation.world().hide_always(Node::KIND, NODE, false);
-    for seconds in [0, 5, 10, 30, 60] {
-        scene.set_time(seconds);
-        scene.run();
-        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
-    }
-    assert_eq!(scene.claim().node_name(), Some(NODE));
-}
-
-#[test]
-fn a_nodeclaims_node_of_another_machine_is_ignored() {
-    let scene = Scene::of(&unnamed());
-    scene.simulation.world().hide_always(Node::KIND, NODE, false);
-    scene.change::<Node>(NODE, |node| node.spec.provider_id = "aws:///z/i-2".into());
-    scene.change::<NodeClaim>("default-1", |shown| {
-        shown.status.node_name = "of-another".into();
-        shown.status.provider_id = "aws:///z/i-2".into();
-    });
-    scene.run();
-    assert_eq!((scene.claim().node_name(), scene.state()), (None, InstanceState::Running));
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! Machines whose claims do not know the Node: where it is looked for, and what is not believed.
+
+use super::NODE;
+use super::over_sim::{Scene, budget, running, unnamed};
+use whittle_api::k8s::{Kind as _, Node, Pod};
+use whittle_api::karpenter::NodeClaim;
+use whittle_ec2::instance::InstanceState;
+
+#[test]
+fn a_machine_is_drained_although_its_claim_does_not_know_the_node() {
+    let mut scene = Scene::of(&unnamed());
+    scene.create(budget());
+    scene.create(running("web-0"));
+    for seconds in [0, 1, 2, 30, 60] {
+        scene.set_time(seconds);
+        scene.run();
+        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
+        assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting(), "its budget holds at {seconds}");
+    }
+    assert_eq!((scene.claim().phase.name(), scene.claim().node_name()), ("Draining", Some(NODE)));
+}
+
+#[test]
+fn an_unlisted_node_is_looked_up_by_the_name_in_the_nodeclaim() {
+    let mut scene = Scene::of(&unnamed());
+    scene.create(running("web-0"));
+    scene.simulation.world().hide_always(Node::KIND, NODE, false);
+    scene.change::<NodeClaim>("default-1", |shown| shown.status.node_name = NODE.into());
+    for seconds in [0, 5, 10, 30, 60] {
+        scene.set_time(seconds);
+        scene.run();
+        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
+    }
+    assert_eq!(scene.claim().node_name(), Some(NODE));
+}
+
+#[test]
+fn an_unlisted_node_is_looked_up_by_its_dns_name() {
+    let mut scene = Scene::of(&unnamed());
+    scene.create(running("web-0"));
+    scene.simulation.world().hide_always(Node::KIND, NODE, false);
+    for seconds in [0, 5, 10, 30, 60] {
+        scene.set_time(seconds);
+        scene.run();
+        assert_eq!(scene.state(), InstanceState::Running, "at {seconds}");
+    }
+    assert_eq!(scene.claim().node_name(), Some(NODE));
+}
+
+#[test]
+fn a_nodeclaims_node_of_another_machine_is_ignored() {
+    let scene = Scene::of(&unnamed());
+    scene.simulation.world().hide_always(Node::KIND, NODE, false);
+    scene.change::<Node>(NODE, |node| node.spec.provider_id = "aws:///z/i-2".into());
+    scene.change::<NodeClaim>("default-1", |shown| {
+        shown.status.node_name = "of-another".into();
+        shown.status.provider_id = "aws:///z/i-2".into();
+    });
+    scene.run();
+    assert_eq!((scene.claim().node_name(), scene.state()), (None, InstanceState::Running));
+}
+
+#[test]
+fn a_node_that_is_not_the_machines_is_not_believed_whatever_its_nodeclaim_says() {
+    for (name, its_machine) in [("nowhere", None), ("no name/..", None), ("of-another", Some("aws:///z/i-2"))] {
+        let mut scene = Scene::of(&unnamed());
+        scene.create(budget());
+        scene.create(running("web-0"));
+        scene.simulation.world().hide_always(Node::KIND, NODE, false);
+        scene.change::<NodeClaim>("default-1", |shown| shown.status.node_name = name.into());
+        if let Some(id) = its_machine {
+            let mut another = scene.get::<Node>(NODE).unwrap();
+            (another.metadata.name, another.spec.provider_id) = (name.into(), id.into());
+            scene.simulation.world().cluster.objects.nodes.insert(name.into(), another);
+        }
+        for seconds in [0, 5, 10, 30, 60] {
+            scene.set_time(seconds);
+            scene.run();
+            assert_eq!(scene.state(), InstanceState::Running, "{name} at {seconds}");
+        }
+        assert_eq!(scene.claim().node_name(), Some(NODE), "it is found by the name that EC2 gives it");
+    }
+}
