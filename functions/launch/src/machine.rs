@@ -94,9 +94,9 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     let passing = answer.errors.iter().flat_map(|error| shared_stock_outs(batch, error).into_iter().map(|key| (key, error.code.as_str())));
     let passing: BTreeMap<OfferingKey, &str> = passing.collect();
     let lasting = answer.errors.iter().filter(|error| lacks_capacity(batch, error)).flat_map(|error| with_pools(&batch.request, error));
-    let (refused, lacking): (Vec<FleetPoolError>, Vec<FleetPoolError>) = lasting.partition(|error| is_unsupported(&error.code));
+    let (of_class, of_all): (Vec<FleetPoolError>, Vec<FleetPoolError>) = lasting.partition(|error| concerns_class(batch, &error.code));
     let mut outs: Vec<StockOut> = passing.into_iter().map(|(key, code)| StockOut::with_fixed_wait(key, code, now)).collect();
-    for (errors, node_class) in [(lacking, None), (refused, facts.class_uid(&batch.node_class))] {
+    for (errors, node_class) in [(of_all, None), (of_class, facts.class_uid(&batch.node_class))] {
         let lasting = FleetAnswer { errors, ..answer.clone() };
         let closed = marks(&batch.launch(), &lasting, &parts.context(&none));
         let code_of = |key: &OfferingKey| {
@@ -121,9 +121,10 @@ pub(crate) fn with_pools(request: &FleetRequest, error: &FleetPoolError) -> Vec<
     concerned.map(|each| FleetPoolError { instance_type: each.instance_type.clone(), zone: each.zone.clone(), ..error.clone() }).collect()
 }
 
-/// Whether EC2 refuses a type to what this request asks for, such as an image or a tenancy. Requests of other classes may start it.
-fn is_unsupported(code: &str) -> bool {
-    ApiError::client(code, "").is_unsupported()
+/// Whether an error says nothing of machines of other classes: EC2 refuses the type to what this request asks for, such as an image, or
+/// lacks hardware for one account alone. Other clusters of the account seldom ask for that, and would do without the type.
+fn concerns_class(batch: &Batch, code: &str) -> bool {
+    ApiError::client(code, "").is_unsupported() || batch.tenancy == "dedicated"
 }
 
 /// The keys of what is closed, of pools only for machines of a node class if one is given. Missing capacity within a placement group
@@ -199,7 +200,7 @@ pub(crate) fn whole_call_stock_outs(facts: &Facts, batch: &Batch, code: &str, me
         let ids: BTreeSet<&str> = batch.reservations.iter().map(|(_, _, id)| id.as_str()).collect();
         return ids.into_iter().map(|id| stock_out(OfferingKey::of_reservation(id), code, known, now)).collect();
     }
-    let node_class = if is_unsupported(code) { facts.class_uid(&batch.node_class) } else { None };
+    let node_class = if concerns_class(batch, code) { facts.class_uid(&batch.node_class) } else { None };
     let overrides = batch.request.configs.iter().flat_map(|config| &config.overrides);
     let keys: BTreeSet<OfferingKey> = overrides
         .map(|each| OfferingKey {

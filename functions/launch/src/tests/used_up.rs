@@ -369,3 +369,23 @@ fn a_type_without_capacity_is_refused_to_all_classes() {
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1, "no call is made");
 }
+
+#[test]
+fn a_type_without_dedicated_hardware_is_refused_to_its_own_class_only() {
+    let simulation = with_other_class();
+    simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), "none left".into()));
+    keep_as(&simulation, 1, |claim| {
+        of_one_type(claim);
+        claim.spec.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, ["dedicated"]));
+    });
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1);
+    let outs = known(&simulation);
+    assert!(!outs.is_empty() && outs.iter().all(|out| out.offering.node_class.is_some()), "{outs:?}");
+    simulation.world().region.refusal = None;
+    let shared = keep_as(&simulation, 2, |claim| {
+        of_one_type(claim);
+        claim.spec.node_class.name = "other".into();
+    });
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+    assert!(simulation.claim(&shared.key).machine().is_some(), "on hardware that all accounts share");
+}
