@@ -11,7 +11,7 @@ use whittle_claims::{Doorbell, LeftNodes};
 use whittle_disruption::KeepReason;
 use whittle_model::disruption::Method;
 use whittle_ports::{Adapters, Clock, Queues, Report};
-use whittle_sim::{Function, Functions, Input, SimPorts};
+use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 use whittle_testkit::{TestWorld, at};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -77,7 +77,7 @@ fn a_machine_without_a_node_has_an_event_on_its_nodeclaim_alone() {
 struct Publishes(Arc<Mutex<Option<SignedDuration>>>);
 
 impl Functions for Publishes {
-    fn call(&self, function: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), String>> {
+    fn call(&self, function: Function, ports: SimPorts, _: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         let took = Arc::clone(&self.0);
         Box::pin(async move {
             if function != Function::Consolidate {
@@ -89,7 +89,7 @@ impl Functions for Publishes {
             let (adapters, cluster) = (Adapters::all(&ports), ClusterName::new("c"));
             let stored = store_verdicts(adapters, &cluster, &snapshot, &decision, false, &mut report).await;
             *took.lock().unwrap() = Some(ports.now().duration_since(begun));
-            stored.map_err(|error| error.to_string())
+            stored.map_err(RunFailure::passing)
         })
     }
 }
