@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Offer
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Once, Queues, RegionStore, Report,
-    Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, rights, write_mirror,
+    Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, record_decisions, rights, write_mirror,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -136,7 +136,8 @@ impl<P: Rights> Run<'_, P> {
         }
         applied.decide(now, DecisionKind::Interrupted, subject, message.clone());
         applied.count("noted");
-        self.ports.store().append(cluster, &applied.decisions).await?;
+        let recorded = record_decisions(self.ports.store(), cluster, &applied.decisions).await;
+        recorded.count_failure(&mut applied, "decisions_unrecorded");
         report.absorb(applied);
         if !self.settings.shadow {
             self.publish(&claim.value, self.kind.event_reason(), self.kind.ends_claim(), &message).await;

@@ -21,11 +21,12 @@ pub(super) struct Busy {
     theirs: fn(&Claim) -> Claim,
     /// How often all claims of a cluster were read.
     pub(super) listings: AtomicU32,
+    refuses_decisions: bool,
 }
 
 impl Busy {
     pub(super) fn new(inner: SimPorts, busy: u32, theirs: fn(&Claim) -> Claim) -> Self {
-        Self { inner, busy: AtomicU32::new(busy), theirs, listings: AtomicU32::new(0) }
+        Self { inner, busy: AtomicU32::new(busy), theirs, listings: AtomicU32::new(0), refuses_decisions: false }
     }
 }
 
@@ -66,8 +67,11 @@ impl RegionStore for Busy {
 }
 
 impl DecisionLog for Busy {
-    fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> impl Answer<(), StoreError> {
-        self.inner.append(cluster, decisions)
+    async fn append(&self, cluster: &ClusterName, decisions: &[DecisionRecord]) -> Result<(), StoreError> {
+        if self.refuses_decisions {
+            return Err(StoreError::Throttled { what: "the decision log".to_owned() });
+        }
+        self.inner.append(cluster, decisions).await
     }
     fn recent(&self, cluster: &ClusterName, subject: Option<&str>, limit: usize) -> impl Answer<Vec<DecisionRecord>, StoreError> {
         self.inner.recent(cluster, subject, limit)
@@ -180,4 +184,19 @@ fn a_redelivered_notice_sends_missing_doorbells() {
     let with_next_run = Claim { look_again_at: Some(at(1)), ..deleted };
     let (outcome, _, doorbells) = notice(&with_next_run, 0, stamped);
     assert_eq!((outcome.unwrap().counted("repeats"), doorbells), (1, Vec::new()), "it is being handled already");
+}
+
+/// The notice would come again, but as a repeat: what it did is shown now or never.
+#[test]
+fn a_notice_is_shown_and_counted_although_it_cannot_be_recorded() {
+    let simulation = TestWorld::still(at(0));
+    simulation.store(&serving());
+    let ports = simulation.ports();
+    let store = Busy { refuses_decisions: true, ..Busy::new(ports.clone(), 0, stamped) };
+    let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+    let body = SUBJECT.spot_interruption(at(0));
+    let report = block_on(crate::handle(adapters, &Settings::default(), &Once::default(), &body)).unwrap();
+    assert_eq!((report.counted("ended"), report.counted("decisions_unrecorded")), (1, 1));
+    let world = simulation.world();
+    assert!(world.cluster.events.iter().any(|kept| kept.event.reason == "SpotInterrupted"));
 }
