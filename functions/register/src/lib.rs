@@ -62,7 +62,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         report.count("left_to_another_run");
         return Ok(report);
     }
-    let mut due = claims_due(ports, cluster).await?;
+    let due = claims_due(ports, cluster).await?;
     if due.is_empty() {
         return Ok(report);
     }
@@ -70,13 +70,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
         report.count("left_to_another_run");
         return Ok(report);
     };
-    if turn.is_taken_over() {
-        // Whoever rang for the run before has changed what was listed here.
-        due = claims_due(ports, cluster).await?;
-    }
     let mut work = Work::default();
     let looked = look_while_rung(ports, cluster, &turn, due, &mut report, &mut work).await;
     if looked.is_err() {
+        // The message comes again before the turn would end by itself, and nobody works for it then.
         turn.give_back(ports, cluster).await;
     }
     // What was done is stored whatever came then: claims that went on do not go on again.
@@ -93,6 +90,10 @@ async fn look_while_rung<P: Rights>(
     report: &mut Report,
     work: &mut Work,
 ) -> Result<(), HandleError> {
+    if turn.is_taken_over() {
+        // Whoever rang for the run before has changed what was listed.
+        due = claims_due(ports, cluster).await?;
+    }
     for look in 1.. {
         reconcile_changing(ports, cluster, due, report, work).await?;
         if turn.end(ports, cluster).await? == Ended::Quiet {

@@ -12,7 +12,8 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, Revision, mirror, step};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{Adapters, Clock, ClusterError, HandleError, NodePatch, RecordReader, Records, Report, Scope, Settings};
+use whittle_ports::contracts::{Fault, Faulty};
+use whittle_ports::{Adapters, Clock, ClusterError, Disposition, HandleError, NodePatch, RecordReader, Records, Report, Scope, Settings};
 use whittle_sim::SimPorts;
 use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, TestWorld, instance_of, pool_named, pool_owner};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
@@ -325,6 +326,22 @@ fn a_run_leaves_its_work_to_one_that_works_already_and_tells_it_to_look_again() 
     assert_eq!(run(&simulation).counted("registered"), 1);
     let ended = turn(&simulation).unwrap();
     assert_eq!((ended["again"].as_bool(), ended["owner"].as_str()), (Some(false), Some("")));
+}
+
+#[test]
+fn a_run_that_fails_before_it_looks_keeps_nobody_waiting() {
+    let simulation = still();
+    simulation.store(&owned(claim(), "a"));
+    simulation.create(node());
+    set_turn(&simulation, "one that died", 0);
+    let ports = simulation.ports();
+    // The turn is read, the claims are listed, the turn is read and taken over, and what was rung for meanwhile is to be listed.
+    let store = Faulty::scripted(&ports, [None, None, None, None, Some(Fault::Throttle)]);
+    let adapters = Adapters { store: &store, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let run = || block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c")));
+    assert_eq!(run().unwrap_err().disposition(), Disposition::RetryLater);
+    assert_eq!(turn(&simulation).unwrap()["owner"], "");
+    assert_eq!(run().unwrap().counted("registered"), 1, "its message comes again within seconds");
 }
 
 #[test]
