@@ -209,12 +209,13 @@ impl<A: ClusterAccess> Clusters<A> {
         if limit.is_zero() {
             return Err(RequestError::Server(Failure::unknown("the invocation has no time left")));
         }
-        let length = request.length;
+        let (length, is_attempt) = (request.length, request.is_attempt);
         let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
         let answer = async { response::read(connection.client.send(request.map(HttpBody::from)).await?, length).await };
         let failure = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(body)) => return Ok(body),
             Ok(Err(failure)) => failure,
+            Err(_) if is_attempt => return Err(RequestError::Server(Failure::timeout(limit))),
             Err(_) => Failure::timeout(limit),
         };
         if failure.is_of_connection() {
@@ -283,13 +284,15 @@ pub(crate) struct ApiRequest<'a> {
     is_watch: bool,
     /// The longest that each attempt may take.
     timeout: Duration,
+    /// Whether another request follows where this one is not answered: only that one tells of the connection.
+    is_attempt: bool,
     /// About how many bytes the response has, decompressed; 0 if that is unknown.
     length: usize,
 }
 
 impl<'a> ApiRequest<'a> {
     const fn new(method: Method, path: String, body: Body<'a>) -> Self {
-        Self { method, path, body, accept: JSON, is_watch: false, timeout: REQUEST_MAX, length: 0 }
+        Self { method, path, body, accept: JSON, is_watch: false, timeout: REQUEST_MAX, is_attempt: false, length: 0 }
     }
     pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, Body::None)
@@ -321,6 +324,11 @@ impl<'a> ApiRequest<'a> {
     /// The same request with a shorter timeout.
     pub(crate) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// The same request, which another one follows if it is not answered in this time.
+    pub(crate) fn tried_for(self, timeout: Duration) -> Self {
+        Self { timeout, is_attempt: true, ..self }
     }
 
     /// The same request, whose response has about this many bytes when it is decompressed.

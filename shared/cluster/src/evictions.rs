@@ -66,7 +66,7 @@ impl<A: ClusterAccess> Evictions for Clusters<A> {
     async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
         // Only an eviction sets the pod's condition DisruptionTarget, by which a Job's podFailurePolicy tells disruptions from failures.
         let eviction = eviction(pod, Some(grace_seconds));
-        let attempt = ApiRequest::post(eviction_path(pod), &eviction).with_timeout(EVICTION_TRIED_FOR);
+        let attempt = ApiRequest::post(eviction_path(pod), &eviction).tried_for(EVICTION_TRIED_FOR);
         if self.send::<Value>(cluster, &attempt).await.is_ok() {
             return Ok(());
         }

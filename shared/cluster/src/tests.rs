@@ -33,8 +33,10 @@ enum Answer {
     Failed(u16, Vec<u8>),
     /// The connection is closed without a response.
     Reset,
+    /// The connection stays open without a response.
+    Silence,
 }
-use Answer::{Body, Failed, Reset, Status};
+use Answer::{Body, Failed, Reset, Silence, Status};
 
 const DONE: Answer = Status(200, 0);
 
@@ -52,6 +54,7 @@ impl Server {
         let heads: Arc<Mutex<Vec<String>>> = Arc::default();
         let requests = Arc::clone(&heads);
         std::thread::spawn(move || {
+            let mut open = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.expect("a connection");
                 let mut head = Vec::new();
@@ -73,6 +76,10 @@ impl Server {
                     Body(headers, body) => (200, headers, body),
                     Failed(code, body) => (code, "content-type: application/json\r\n", body),
                     Reset => continue,
+                    Silence => {
+                        open.push(stream);
+                        continue;
+                    }
                 };
                 let length = if headers.contains("content-length") { String::new() } else { format!("content-length: {}\r\n", body.len()) };
                 let head = format!("HTTP/1.1 {code} X\r\n{headers}{length}connection: close\r\n\r\n");
@@ -514,6 +521,18 @@ async fn a_pod_is_deleted_by_an_eviction_if_nothing_forbids_it_and_in_any_case()
         assert!(matches!(answer, Err(ClusterError::NotFound { .. })), "{gone}: {answer:?}");
     }
     assert!(matches!(deletion(429, 403).await.0, Err(ClusterError::Invalid { .. })));
+}
+
+/// A webhook keeps the API server waiting for longer than there is time for.
+#[tokio::test]
+async fn an_eviction_that_is_not_answered_costs_the_deletion_no_connection() {
+    let server = Server::answering(|_, head| if head.contains("/eviction") { Silence } else { DONE });
+    let access = access_to(&[&server.url]);
+    let left = Arc::new(Left(SignedDuration::from_millis(500)));
+    let clusters = Clusters::new(Shared(Arc::clone(&access)), ConvertOptions::new(Purpose::OnRead), left);
+    let answer = clusters.delete_pod(&"demo".into(), &pod_key(), 5).await;
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!((server.request_count(), access_counts(&access)), (2, (1, 1)));
 }
 
 #[tokio::test]
