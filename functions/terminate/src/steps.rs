@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
 use whittle_api::k8s::{Kind, Node, Pod};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
-use whittle_claims::{Bucket, BucketName, Claim, DecisionKind};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, PodKey};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Instances, Involved, Mirrors,
-    NodePatch, Nodes, Safeguard, Scope, StoreError, TokenBuckets, metrics, publish_event, save, write_mirror,
+    CONCURRENT_REQUESTS, ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Instances,
+    Involved, Mirrors, NodePatch, Nodes, Safeguard, Scope, StoreError, TokenBuckets, concurrently, metrics, publish_event, publish_events,
+    save, write_mirror,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -24,6 +25,8 @@ const EVICTIONS_PER_SECOND: u32 = 100;
 const UNREADABLE_MAX: usize = 5;
 /// Upper bound for one eviction call.
 const TIME_PER_EVICTION: SignedDuration = SignedDuration::from_secs(1);
+/// The same for a deletion: it is tried as an eviction first, for two seconds.
+const TIME_PER_DELETION: SignedDuration = SignedDuration::from_secs(3);
 /// A kubelet that has been silent this long, of an instance that EC2 does not show, is taken for dead.
 const KUBELET_DEAD_AFTER: SignedDuration = SignedDuration::from_mins(5);
 /// A pod may have been bound just before the taint took effect, so an empty node is watched for this long.
@@ -203,26 +206,13 @@ impl<P: Rights> Run<P> {
     /// Evicts and deletes pods. A failed call blocks no other pod: it is retried by the next run. Returns whether any pod was
     /// moved.
     async fn move_pods(&mut self, node: &Node, plan: &Drain) -> Result<bool, HandleError> {
-        let cluster = &self.claim.value.key.cluster;
-        let reason = self.claim.value.deletion.as_ref().map_or("", |deletion| deletion.reason.eviction_reason());
-        let mut moved = false;
-        let mut failed = Vec::new();
-        for (pod, grace) in &plan.force {
-            if !has_time(self.ports.clock()) {
-                return Ok(moved);
-            }
-            match self.ports.cluster().delete_pod(cluster, pod, *grace).await {
-                Ok(()) => {
-                    moved = true;
-                    self.report.count("forced");
-                    self.report.metric(metrics::PodsDrained { reason });
-                    let message = format!("Deleted the pod to meet the termination deadline of its node, with a grace period of {grace} s");
-                    self.publish(ClusterEvent::normal(Involved::pod(pod), "Disrupted", message)).await;
-                }
-                Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
-                Err(error) => failed.push(error),
-            }
+        let (deleted, mut failed) = self.delete_pods(&plan.force).await;
+        let mut moved = deleted > 0;
+        if !has_time(self.ports.clock()) {
+            return Ok(moved);
         }
+        let cluster = &self.claim.value.key.cluster;
+        let reason = self.eviction_reason();
         let wanted = plan.evict.len().min(EVICTIONS_PER_RUN);
         let allowed = self.may_evict(wanted).await?;
         if allowed < wanted {
@@ -258,6 +248,37 @@ impl<P: Rights> Run<P> {
         }
         self.report_kept(node, plan, held, &failed).await;
         Ok(moved)
+    }
+
+    /// Deletes pods that would not end in time otherwise, many at once: each loses of its grace period what it waits for others. Returns
+    /// how many were deleted, and the calls that failed.
+    async fn delete_pods(&mut self, force: &[(PodKey, i64)]) -> (usize, Vec<ClusterError>) {
+        let (ports, cluster, reason) = (self.ports, self.claim.value.key.cluster.clone(), self.eviction_reason());
+        let (mut events, mut failed) = (Vec::new(), Vec::new());
+        for some in force.chunks(CONCURRENT_REQUESTS) {
+            if !ports.clock().has_time_for(TIME_PER_DELETION) {
+                break;
+            }
+            let answers = concurrently(some.iter().map(|(pod, grace)| ports.cluster().delete_pod(&cluster, pod, *grace))).await;
+            for ((pod, grace), answer) in some.iter().zip(answers) {
+                match answer {
+                    Ok(()) => {
+                        self.report.count("forced");
+                        self.report.metric(metrics::PodsDrained { reason });
+                        events.push(forced(pod, *grace));
+                    }
+                    Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
+                    Err(error) => failed.push(error),
+                }
+            }
+        }
+        publish_events(ports, &cluster, &events, &mut self.report).await;
+        (events.len(), failed)
+    }
+
+    /// Why pods are evicted, as users are told.
+    fn eviction_reason(&self) -> &'static str {
+        self.claim.value.deletion.as_ref().map_or("", |deletion| deletion.reason.eviction_reason())
     }
 
     /// Says what keeps pods on the node: budgets and failed calls come before annotations, which are mostly known to their owners.
@@ -316,6 +337,12 @@ impl<P: Rights> Run<P> {
         let cluster = &self.claim.value.key.cluster;
         publish_event(self.ports.cluster(), cluster, &event).await;
     }
+}
+
+/// The Event of a pod that is deleted with this grace period.
+fn forced(pod: &PodKey, grace: i64) -> ClusterEvent {
+    let message = format!("Deleted the pod to meet the termination deadline of its node, with a grace period of {grace} s");
+    ClusterEvent::normal(Involved::pod(pod), "Disrupted", message)
 }
 
 /// Whether a Node has never registered, and so keeps all pods away but those that tolerate everything. The Node as it was read may be older

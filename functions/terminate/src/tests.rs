@@ -1,3 +1,4 @@
+mod forced;
 mod noticed;
 mod over_sim;
 mod refused;

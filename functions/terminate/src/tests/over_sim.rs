@@ -56,7 +56,11 @@ impl Deref for Scene {
 impl Scene {
     /// A world at second 0 with a claim, its mirror, its Node and its machine, in which only the test acts.
     pub(super) fn of(claim: &Claim) -> Self {
-        let simulation = TestWorld::still(at(0));
+        Self::in_world(TestWorld::still(at(0)), claim)
+    }
+
+    /// The same in this world.
+    pub(super) fn in_world(simulation: TestWorld, claim: &Claim) -> Self {
         simulation.store(claim);
         simulation.create(node());
         simulation.create(mirror(claim));
