@@ -191,7 +191,7 @@ fn of_prices(entry: &TypeEntry) -> Option<String> {
         let remedy = "write what an hour costs, or leave Price out of what is not to be launched";
         let wrong = match price {
             price if price < 0.0 => format!("is {price}, and nothing costs less than nothing"),
-            // The tables have such prices where nothing is sold.
+            // Earlier releases printed such prices where nothing is sold.
             price if price >= TOO_DEAR && available => format!("is {price}, and no machine costs that much an hour"),
             price if Price::from_dollars(price) == Price::ZERO => {
                 "is 0, or less than can be told from it, and nothing is for free".to_owned()
@@ -287,7 +287,7 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
             .into_iter()
             .map(|o| Offering {
                 requirements: o.requirements,
-                price: o.price.map_or(Price::ZERO, Price::from_dollars),
+                price: o.price.filter(|price| *price < TOO_DEAR).map_or(Price::ZERO, Price::from_dollars),
                 // An offering without a price is never launched, because it might cost anything.
                 available: o.available && o.price.is_some_and(|price| price >= 0.0),
                 reservation_capacity: o.reservation_capacity,
@@ -413,6 +413,24 @@ mod tests {
         for (price, available) in [("0.001", true), ("999999", true), ("null", false)] {
             assert_eq!(parse(&sold(price, "a")).unwrap()[0].offerings[1].available, available, "{price}");
         }
+    }
+
+    /// A machine that runs was to cost eighteen billions an hour, and to be replaced.
+    #[test]
+    fn the_price_that_earlier_releases_printed_where_there_is_none_is_unknown() {
+        let printed = r#""Price": 18446744073.709553"#;
+        let text = sold("18446744073.709553", "a").replacen(printed, &format!("\"Available\": false, {printed}"), 1);
+        let offering = &parse(&text).unwrap()[0].offerings[1];
+        assert_eq!((offering.price, offering.available), (Price::ZERO, false));
+        let types = Offers::of_region("us-east-1").unwrap();
+        let of_all = written(&types, None);
+        let prices: Vec<f64> = offerings_in(&of_all).filter_map(|offering| offering["Price"].as_f64()).collect();
+        assert!(1000 < prices.len() && prices.iter().all(|price| *price < TOO_DEAR));
+    }
+
+    fn offerings_in(catalog: &Value) -> impl Iterator<Item = &Value> {
+        let types = catalog.as_array().into_iter().flatten();
+        types.flat_map(|one| one["offerings"].as_array().into_iter().flatten())
     }
 
     #[test]

@@ -87,7 +87,7 @@ fn filter_out_same_types(view: &ClusterView<'_>, replacement: &mut Replacement<'
         let admitted = view.offerings.admitted(&node_labels);
         let fitting = view.offerings.kinds_of(instance_type).filter(|(kind, _)| admitted[*kind]);
         // Types without a known price set no bound.
-        let Some(price) = fitting.map(|(_, offering)| offering.price).min() else { continue };
+        let Some(price) = fitting.map(|(_, offering)| offering.price).filter(|price| *price > Price::ZERO).min() else { continue };
         price_of.entry(&instance_type.name).and_modify(|known| *known = price.min(*known)).or_insert(price);
     }
     let shared = replacement.type_names().filter_map(|name| price_of.get(name)).min().copied();

@@ -15,7 +15,7 @@ pub struct Price(u64);
 impl Price {
     /// Zero.
     pub const ZERO: Self = Self(0);
-    /// The maximum: the price of unavailable offerings.
+    /// The maximum.
     pub const MAX: Self = Self(u64::MAX);
 
     /// From billionths of a dollar per hour.

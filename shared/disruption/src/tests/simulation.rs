@@ -337,6 +337,27 @@ fn min_values_that_break_when_own_types_are_left_out_stop_the_search_and_nothing
 }
 
 #[test]
+fn a_shared_type_whose_price_is_unknown_does_not_count_as_free() {
+    // Nothing may be placed on the nodes themselves. Together they fit on x4, which has no price any more where a is, and costs
+    // less than b.
+    let mut scene = scene(&[("a", 4, "1900m"), ("b", 8, "1900m")]);
+    for node in ["a", "b"] {
+        let taint = whittle_api::k8s::Taint::new("maintenance", whittle_api::k8s::TaintEffect::NoSchedule);
+        scene.parts(node).0.spec.taints.push(taint);
+    }
+    let mut types: Vec<InstanceType> = [4, 8].map(instance_type).into();
+    for offering in types[0].offerings.iter_mut().filter(|offering| offering.zone() == "a") {
+        (offering.price, offering.available) = (Price::ZERO, false);
+    }
+    scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
+    let decision = scene.decide();
+    let command = &decision.commands[0];
+    let mut removed: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
+    removed.sort_unstable();
+    assert_eq!((command.method, removed), (Method::MultiNode, vec!["a", "b"]), "{}", render(command));
+}
+
+#[test]
 fn several_nodes_are_replaced_only_by_types_available_as_spot() {
     // Together they fit on x8 and on an accelerator without spot offerings at the moment.
     let mut scene = scene(&[("a", 4, "3"), ("b", 4, "3")]);

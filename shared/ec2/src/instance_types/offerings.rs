@@ -109,7 +109,9 @@ pub(super) fn offerings(facts: &InstanceTypeFacts, catalog: &Catalog, context: &
                     _ => catalog.on_demand_price(&facts.name),
                 };
                 let available = usable && price.is_some() && !context.is_shifted(zone) && !context.unavailable.contains(&offer, context);
-                let price = price.unwrap_or(Price::MAX);
+                // Zero is unknown, as in a catalog that is given. A machine of this kind may run, and any would be cheaper than at the
+                // highest price.
+                let price = price.unwrap_or(Price::ZERO);
                 all.push(Offering { requirements: requirements(&offer, None, context), price, available, reservation_capacity: None });
             }
         }

@@ -3,7 +3,7 @@ use crate::golden::{Case, files};
 use serde_json::{Map, Value, json};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::labels as keys;
-use whittle_units::Resources;
+use whittle_units::{Price, Resources};
 
 /// CPU in millicores, everything else in whole units.
 fn amounts(resources: &Resources) -> Value {
@@ -110,7 +110,9 @@ impl Fixture {
         self.of(CATALOG.facts(name).unwrap())
     }
     fn of(&self, facts: &InstanceTypeFacts) -> InstanceType {
-        let catalog = &*CATALOG;
+        self.within(&CATALOG, facts)
+    }
+    fn within(&self, catalog: &Catalog, facts: &InstanceTypeFacts) -> InstanceType {
         let context = Context {
             class: &self.class,
             family: self.class.spec.family(),
@@ -178,6 +180,18 @@ fn allocatable_never_exceeds_that_of_real_nodes() {
 fn each_zone_has_an_offering_for_each_capacity_type() {
     let fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
     assert_eq!(fixture.available("m5.large"), ["on-demand a", "spot a", "on-demand b", "spot b"]);
+}
+
+/// Spot machines run where the market has no price any more. At the highest price of all anything would be cheaper than they are.
+#[test]
+fn an_offering_without_a_price_is_unavailable_and_its_price_unknown() {
+    let mut catalog = Catalog::clone(&CATALOG);
+    catalog.spot.get_mut("m5.large").unwrap().remove("us-east-1a");
+    let fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    let offerings = fixture.within(&catalog, catalog.facts("m5.large").unwrap()).offerings;
+    let known: Vec<(bool, bool)> = offerings.iter().map(|offering| (offering.available, offering.price > Price::ZERO)).collect();
+    assert_eq!(known.iter().filter(|known| **known == (true, true)).count(), 3);
+    assert_eq!(known.iter().filter(|known| **known == (false, false)).count(), 1, "{offerings:?}");
 }
 
 #[test]
