@@ -8,7 +8,8 @@ use whittle_ec2::facts::Catalog;
 /// How many of them are named; more are counted.
 const NAMED: usize = 3;
 
-/// The tables, with the zones in which their types run: where a dump tells no ids of zones, a type may run in one that is another here.
+/// The tables, with the zones in which their types run: where a dump tells no ids of zones, a type may run in one that is another here. Its
+/// spot price is that of the dearest of the others.
 pub(super) fn with_zones_of(objects: &ClusterObjects, mut tables: Catalog) -> Catalog {
     let nodes = objects.nodes.iter().map(|node| &node.metadata);
     let claims = objects.node_claims.iter().map(|claim| &claim.metadata);
@@ -18,6 +19,12 @@ pub(super) fn with_zones_of(objects: &ClusterObjects, mut tables: Catalog) -> Ca
         if !zones.iter().any(|sold| sold == zone) {
             zones.push(zone.to_owned());
             zones.sort();
+            // Without a price there, nothing could be said of what runs.
+            if let Some(prices) = tables.spot.get_mut(instance_type)
+                && let Some(dearest) = prices.values().max().copied()
+            {
+                prices.entry(zone.to_owned()).or_insert(dearest);
+            }
         }
     }
     tables
@@ -71,6 +78,8 @@ mod tests {
     fn a_type_is_sold_in_each_zone_of_the_region_in_which_it_runs() {
         let mut tables = offline::catalog("us-east-1").unwrap();
         tables.offered.insert("m5.large".to_owned(), vec!["us-east-1b".to_owned()]);
+        let price = tables.on_demand["m5.large"];
+        tables.spot.insert("m5.large".to_owned(), ["a", "b", "c"].map(|letter| (format!("us-east-1{letter}"), price)).into());
         let running = machine("Node", "node-1", "m5.large", "us-east-1c")
             + &machine("NodeClaim", "c", "m5.large", "us-east-1a")
             + &machine("Node", "again", "m5.large", "us-east-1b")
@@ -82,6 +91,19 @@ mod tests {
         assert!(!found.offered.contains_key("m99.large"), "nothing else is known of it");
         tables.offered.insert("m5.large".to_owned(), found.offered["m5.large"].clone());
         assert_eq!(found, tables, "nothing else is another");
+    }
+
+    #[test]
+    fn spot_machines_in_a_zone_that_the_tables_do_not_have_for_their_type_have_a_price() {
+        let mut tables = offline::catalog("us-east-1").unwrap();
+        tables.offered.insert("m5.large".to_owned(), vec!["us-east-1a".to_owned(), "us-east-1b".to_owned()]);
+        let prices = tables.spot.get_mut("m5.large").unwrap();
+        prices.retain(|zone, _| zone == "us-east-1a" || zone == "us-east-1b");
+        let dearest = prices.values().max().copied();
+        let objects = read_text("in.yaml", &machine("Node", "node-1", "m5.large", "us-east-1c")).unwrap().objects;
+        let found = with_zones_of(&objects, tables.clone());
+        assert_eq!(found.spot_price("m5.large", "us-east-1c"), dearest);
+        assert_eq!(found.spot_price("m5.large", "us-east-1a"), tables.spot_price("m5.large", "us-east-1a"));
     }
 
     #[test]
