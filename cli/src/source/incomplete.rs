@@ -4,25 +4,27 @@
 use super::remarks::Remark;
 use crate::money::counted;
 use std::collections::BTreeSet;
+use whittle_api::ClusterObjects;
 use whittle_api::k8s::{PersistentVolumeClaim, Pod};
-use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_model::pods;
 
-/// A warning for each kind of which something refers to objects, and none of those is there. Where only some are missing, the reasons of
-/// pods name them.
+/// A warning for each kind of which something that counts refers to objects, and none of those is there. Where only some are missing, the
+/// reasons of pods name them.
 pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
-    let unplaced = "pods that use them have no place here";
-    let claims = &objects.volume_claims;
-    let bound = claims.iter().map(|claim| claim.spec.volume_name.as_str()).filter(|name| !name.is_empty());
-    let unbound = claims.iter().filter(|claim| claim.spec.volume_name.is_empty());
-    let classes = unbound.filter_map(|claim| claim.spec.storage_class_name.as_deref()).filter(|name| !name.is_empty());
+    let (used, unplaced) = (used_claims(objects), "pods that use them have no place here");
     let of_claims = |count: usize| counted(count, "PersistentVolumeClaim");
+    // These two kinds have no namespace: where some are there, all of them are, and what is missing is missing in the cluster.
+    let bound = used.iter().filter(|claim| !claim.spec.volume_name.is_empty()).count();
+    let volumes = (0 < bound && objects.volumes.is_empty()).then(|| format!("PersistentVolumes of {}", of_claims(bound)));
+    let waits = |claim: &&&PersistentVolumeClaim| {
+        claim.spec.volume_name.is_empty() && claim.spec.storage_class_name.as_deref().is_some_and(|name| !name.is_empty())
+    };
+    let unbound = used.iter().filter(waits).count();
+    let classes = (0 < unbound && objects.storage_classes.is_empty()).then(|| format!("StorageClasses of {}", of_claims(unbound)));
     [
         of_pods(objects),
-        missing("PersistentVolumes", bound, &names(objects.volumes.iter().map(|volume| &volume.metadata)), of_claims)
-            .map(|what| told(&what, unplaced, "pv")),
-        missing("StorageClasses", classes, &names(objects.storage_classes.iter().map(|class| &class.metadata)), of_claims)
-            .map(|what| told(&what, unplaced, "storageclasses")),
+        volumes.map(|what| told(&what, unplaced, "pv")),
+        classes.map(|what| told(&what, unplaced, "storageclasses")),
         of_daemons(objects),
     ]
     .into_iter()
@@ -30,8 +32,11 @@ pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
     .collect()
 }
 
-fn names<'o>(metadata: impl Iterator<Item = &'o ObjectMeta>) -> BTreeSet<&'o str> {
-    metadata.map(|metadata| metadata.name.as_str()).collect()
+/// The claims that pods use. Others, such as those of a StatefulSet without replicas, keep nothing from its place.
+fn used_claims(objects: &ClusterObjects) -> Vec<&PersistentVolumeClaim> {
+    let keys = |pod: &Pod| pod.volume_claim_names().map(|name| format!("{}/{name}", pod.metadata.namespace)).collect::<Vec<_>>();
+    let used: BTreeSet<String> = living(objects).flat_map(keys).collect();
+    objects.volume_claims.iter().filter(|claim| used.contains(&claim.metadata.key())).collect()
 }
 
 /// The pods that count.
@@ -57,23 +62,12 @@ fn of_pods(objects: &ClusterObjects) -> Option<Remark> {
 
 /// That the DaemonSets of pods are missing.
 fn of_daemons(objects: &ClusterObjects) -> Option<Remark> {
-    let known = names(objects.daemon_sets.iter().map(|set| &set.metadata));
+    let known: BTreeSet<&str> = objects.daemon_sets.iter().map(|set| set.metadata.name.as_str()).collect();
     let owners = living(objects).filter(|pod| pods::is_daemon_owned(pod)).flat_map(|pod| &pod.metadata.owner_references);
-    let sets = owners.filter(|owner| owner.kind == "DaemonSet").map(|owner| owner.name.as_str());
-    let what = missing("DaemonSets", sets, &known, |count| counted(count, "pod"))?;
+    let sets: Vec<&str> = owners.filter(|owner| owner.kind == "DaemonSet").map(|owner| owner.name.as_str()).collect();
+    let is_missing = !sets.is_empty() && !sets.iter().any(|name| known.contains(name));
+    let what = is_missing.then(|| format!("DaemonSets of {}", counted(sets.len(), "pod")))?;
     Some(told(&what, "new machines are planned without their pods", "daemonsets"))
-}
-
-/// What is missing, if something refers to it and nothing of it is known.
-fn missing<'o>(
-    kinds: &str,
-    references: impl Iterator<Item = &'o str>,
-    known: &BTreeSet<&str>,
-    of: impl Fn(usize) -> String,
-) -> Option<String> {
-    let references: Vec<&str> = references.collect();
-    let is_missing = !references.is_empty() && !references.iter().any(|name| known.contains(name));
-    is_missing.then(|| format!("{kinds} of {}", of(references.len())))
 }
 
 fn told(what: &str, so: &str, resources: &str) -> Remark {
@@ -131,5 +125,22 @@ mod tests {
         check("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c}]}}\n", &[]);
         let ended = format!("{}, status: {{phase: Succeeded}}}}\n", POD.trim_end().strip_suffix('}').unwrap());
         check(&ended, &[]);
+    }
+
+    /// The claims of a StatefulSet outlive its pods.
+    #[test]
+    fn what_no_pod_uses_needs_no_volume_and_no_class() {
+        check(&claim("volumeName: pv-1"), &[]);
+        check(&claim("storageClassName: gp3"), &[]);
+        let others = POD.replace("name: db", "name: db-2").replace("claimName: data", "claimName: other");
+        let other = claim("volumeName: pv-2").replace("name: data", "name: other");
+        check(&format!("{}{others}{other}", claim("volumeName: pv-1")), &["PersistentVolumes of 1 PersistentVolumeClaim"]);
+    }
+
+    /// A class may be missing in the cluster itself, as for volumes that somebody makes by hand.
+    #[test]
+    fn a_dump_with_other_volumes_or_classes_was_made_with_them() {
+        let class = "---\n{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: gp3}, provisioner: ebs.csi.aws.com}\n";
+        check(&format!("{POD}{}{class}", claim("storageClassName: manual")), &[]);
     }
 }
