@@ -424,15 +424,19 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 /// launch was stored, so that nobody was told; the claim is only ended if EC2 then says so by its id, else left to its timeout.
 fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> bool {
     let Some(machine) = claim.machine() else { return false };
+    let shown = input.instances.iter().find(|instance| instance.id == machine.instance_id);
+    // Of a machine that has just joined neither that EC2 does not list it yet nor a kubelet that is not ready for a moment proves anything.
     let is_due = match &claim.phase {
-        Phase::Registered { .. } | Phase::Initialized { .. } => true,
-        Phase::Launched { .. } => input.now.duration_since(machine.launched_at) >= LISTED_AFTER,
+        Phase::Registered { .. } | Phase::Initialized { .. } if shown.is_some() => true,
+        Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. } => {
+            input.now.duration_since(machine.launched_at) >= LISTED_AFTER
+        }
         _ => false,
     };
     if !is_due {
         return false;
     }
-    let listed = input.instances.iter().any(|instance| instance.id == machine.instance_id && instance.is_alive());
+    let listed = shown.is_some_and(Instance::is_alive);
     // The readiness of an unreadable Node is unknown.
     let speaks = matches!(nodes, [node] if input.speaks(node)) || unreadable::nodes_of(claim, input.objects).next().is_some();
     !listed && !is_shifted(claim, input) && !Safeguard::SilenceNeeded.stops(speaks)

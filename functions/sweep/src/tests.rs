@@ -40,8 +40,9 @@ fn begun() -> Event {
 fn launched() -> Claim {
     after(&[begun(), Event::FleetAnswered(machine("i-1"))])
 }
+/// Of a machine that EC2 has to list by [`Scene::compare`]'s time.
 fn registered() -> Claim {
-    after(&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")])
+    after(&[begun(), Event::FleetAnswered(Machine { launched_at: at(-60), ..machine("i-1") }), joined("n")])
 }
 fn deletion_requested() -> Event {
     Event::DeletionRequested(deletion(DeletionReason::Requested, at(10)))
@@ -264,6 +265,14 @@ fn an_instance_counts_as_lost_only_if_its_kubelet_is_silent() {
         s.objects.nodes = vec![node(false)];
     });
     check_ends_at_second_sighting(&ending, DeletionReason::InstanceGone);
+    // Of a machine as new as that EC2 says what has ended, and may not list yet what has not.
+    let new = |scene: &Scene| {
+        let claim = after(&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")]);
+        change(scene.clone(), |s| s.claims = vec![claim])
+    };
+    check_ends_at_second_sighting(&new(&ending), DeletionReason::InstanceGone);
+    let unlisted = new(&change(ending, |s| s.instances.clear())).compare(&[], 119);
+    assert!(unlisted.note.iter().all(|sighting| !sighting.subject.contains("without instance")), "{unlisted:?}");
 }
 
 #[test]

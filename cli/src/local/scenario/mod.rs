@@ -184,6 +184,8 @@ pub struct Target {
     pub pool: Option<String>,
     /// Of a pool that came from a Provisioner, or of one that did not.
     pub converted: Option<bool>,
+    /// Of a machine that was adopted from Karpenter, or of one that was launched.
+    pub adopted: Option<bool>,
     pub node: Option<String>,
 }
 

@@ -472,11 +472,16 @@ impl<'a> Player<'a> {
 
     fn nodes(&self, target: &Target) -> Vec<String> {
         let world = self.session.simulation.world();
+        let claims = || world.cluster.objects.node_claims.values();
+        let is_adopted = |node: &Node| {
+            claims().any(|claim| claim.status.provider_id == node.spec.provider_id && claim.metadata.name.starts_with("karpenter-"))
+        };
         let of = |node: &&Node| {
             let pool = target.pool.as_ref().is_none_or(|pool| node.metadata.label(labels::NODE_POOL) == Some(pool));
             let converted = node.metadata.label(labels::PROVISIONER_NAME).is_some();
             let converted = target.converted.is_none_or(|wanted| wanted == converted);
-            pool && converted && target.node.as_ref().is_none_or(|name| node.metadata.name == *name)
+            let adopted = target.adopted.is_none_or(|wanted| wanted == is_adopted(node));
+            pool && converted && adopted && target.node.as_ref().is_none_or(|name| node.metadata.name == *name)
         };
         world.cluster.objects.nodes.values().filter(of).map(|node| node.metadata.name.clone()).collect()
     }
