@@ -310,7 +310,7 @@ fn pods_that_wait_for_a_class_quote_its_condition() {
     check_shown(&text, &["nodepool default: AWSNodeTemplate \"default\" is not ready: ", "False ("]);
     let text = session(&apply);
     assert!(!text.contains("no dynamic nodepools found") && !text.contains("NoCompatibleInstanceTypes"), "{text}");
-    check_shown(&text, &["AWSNodeTemplate \"default\" is being looked up, which takes some seconds", "2 of 2 running"]);
+    check_shown(&text, &["2 of 2 running"]);
 }
 
 /// What is wrong only because the session is for another cluster says how to start that one, once.
