@@ -244,10 +244,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         });
         let is_class = (document.version(), document.kind()) == (Ec2NodeClass::API_VERSION, Ec2NodeClass::KIND);
         let added = if is_class {
-            document.parse().map(|class| {
-                node_classes.push(class);
-                true
-            })
+            document.parse().map(|class| node_classes.push(class)).map(|()| true)
         } else {
             add(&mut objects, &mut workloads, document, &mut meta)
         };

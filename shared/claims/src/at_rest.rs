@@ -61,12 +61,12 @@ const NEW_TEXT_MAX: usize = 2 * 1024 * 1024;
 #[must_use]
 pub fn oversize(claim: &Claim) -> Option<usize> {
     let json = serde_json::to_string(claim).ok()?;
-    match json.len() {
-        // Neither form is longer than the text.
-        ..=NEW_CLAIM_MAX => None,
-        ..=NEW_TEXT_MAX => Some(AtRest::of(json).size()).filter(|size| NEW_CLAIM_MAX < *size),
-        length => Some(length),
+    let length = json.len();
+    if length <= NEW_CLAIM_MAX {
+        return None; // neither form is longer than the text
     }
+    let size = if length <= NEW_TEXT_MAX { AtRest::of(json).size() } else { length };
+    Some(size).filter(|size| NEW_CLAIM_MAX < *size)
 }
 
 fn compress(json: &str) -> io::Result<Vec<u8>> {
