@@ -181,9 +181,11 @@ impl World {
                     if overdue || deletion.reason.is_involuntary() {
                         return;
                     }
-                    let node = self.node_of(&provider);
-                    let left =
-                        node.and_then(|node| self.remaining_on(&node.metadata.name).or_else(|| self.recently_tainted(&node.metadata.name)));
+                    // EC2 may deny for a while that it has a new machine; the request is repeated, and what is on its Node was seen before.
+                    let decided = if let Phase::Terminating { since, .. } = &claim.phase { *since } else { self.now() };
+                    let left = self.node_of(&provider).and_then(|node| {
+                        self.remaining_on(&node.metadata.name, decided).or_else(|| self.recently_tainted(&node.metadata.name))
+                    });
                     match left {
                         Some(left) => format!("machine {id} was terminated while {left}"),
                         None => return,
@@ -230,10 +232,10 @@ impl World {
         lately.then(|| format!("node {node} had just been tainted"))
     }
 
-    /// What must not be left on a drained node. What arrived in the last moments does not count.
-    fn remaining_on(&self, node: &str) -> Option<String> {
+    /// What must not be left on a node that was drained at `decided`. What arrived in the last moments before that does not count.
+    fn remaining_on(&self, node: &str, decided: Timestamp) -> Option<String> {
         let objects = &self.cluster.objects;
-        let before = self.ago(self.stale());
+        let before = decided.checked_sub(self.stale()).unwrap_or(Timestamp::MIN);
         let stays = |pod: &&Pod| is_rescheduled(pod) && !pod.metadata.is_deleting() && ran_since(pod, before);
         if let Some(pod) = objects.pods_on(node).find(stays) {
             return Some(format!("pod {} was running on it", pod.metadata.key()));
