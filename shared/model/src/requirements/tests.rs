@@ -1,6 +1,8 @@
 //! The table of pairs, membership, operators and texts.
 
-use super::{Allowed, Conflict, Operator, Requirements, from_requirements};
+use super::{Allowed, Conflict, Operator, Requirements, custom_labels, from_requirements, term_requirements};
+use whittle_api::SelectorRequirement;
+use whittle_api::k8s::NodeSelectorTerm;
 use whittle_api::karpenter::{Operator as Word, Requirement};
 
 fn set(text: &str) -> Allowed<String> {
@@ -192,6 +194,34 @@ fn legacy_keys_are_read_as_their_successors() {
         let requirement = Requirement::is_in(old, ["x"]);
         assert!(from_requirements(&[requirement]).get(*new).is_some(), "{old}");
     }
+}
+
+/// What a term with this one expression requires of its label.
+fn term(operator: &str, values: &[&str]) -> Option<Allowed<String>> {
+    let values = values.iter().map(|value| (*value).to_owned()).collect();
+    let expression = SelectorRequirement { key: "key".into(), operator: operator.into(), values };
+    term_requirements(&NodeSelectorTerm { match_expressions: vec![expression], ..NodeSelectorTerm::default() }).get("key").cloned()
+}
+
+#[test]
+fn what_is_no_label_value_is_no_value_of_a_term() {
+    let long = "x".repeat(64);
+    for odd in ["a b", "a,b=c", "a\nb", "$(id)", "x' ; id ; '", "\"", "-a", "é", &long] {
+        let only = term("In", &[odd]).expect("it still requires the label");
+        assert!(only.is_contradiction(), "no node can have {odd:?}");
+        let any: Requirements = [("key".to_owned(), Allowed::any())].into_iter().collect();
+        let required: Requirements = [("key".to_owned(), only)].into_iter().collect();
+        assert_eq!(any.compatible(&required, |_| true), Err(Conflict::Disjoint(vec!["key".to_owned()])), "{odd:?}");
+        assert!(custom_labels(&required, |_| false).is_empty(), "it never becomes a label: {odd:?}");
+        assert_eq!(term("In", &[odd, "b"]).map(|allowed| allowed.text()).as_deref(), Some("In [b]"), "{odd:?}");
+        assert_eq!(term("NotIn", &[odd, "b"]).map(|allowed| allowed.text()).as_deref(), Some("NotIn [b]"), "{odd:?}");
+        assert_eq!(term("NotIn", &[odd]), None, "every node meets it: {odd:?}");
+    }
+    for fine in ["", "a", "A-b_c.d", &"x".repeat(63)] {
+        assert_eq!(term("In", &[fine]), Some(Allowed::one(fine.to_owned())), "{fine:?}");
+        assert_eq!(term("NotIn", &[fine]), Some(Allowed::except([fine.to_owned()])), "{fine:?}");
+    }
+    assert_eq!(term("Gt", &["-5"]), Some(Allowed::above(-5)), "a bound is no label value");
 }
 
 #[test]

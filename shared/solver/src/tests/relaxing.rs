@@ -43,6 +43,31 @@ fn preferences_are_dropped_from_the_heaviest_down() {
     assert!(one(pool(), contradictory, labels::ZONE).is_some());
 }
 
+/// Nobody looks at the values in preferences before they come here: not the API server, and not the checks of pods.
+#[test]
+fn a_preference_for_what_is_no_label_value_is_dropped_and_never_reaches_a_machine() {
+    for odd in ["v,karpenter.sh/nodepool=other", "x' --anonymous-auth=true '", "$(id)", "a\nb"] {
+        let prefers = preferred(&[(100, expr("team", "In", &[odd]))]);
+        // A NodePool that leaves the value to its pods, and one without the label, which another pod of the machine has named.
+        for pool in [json!({"requirements": [expr("team", "Exists", &[])]}), json!({})] {
+            let mut world = World::new();
+            world.pool("default", pool);
+            world.pod("other", all(&[json!({"cpu": "2"}), required(&[&[expr("team", "NotIn", &["b"])]])]));
+            world.pod("it", all(&[json!({"cpu": "1"}), prefers.clone()]));
+            let plan = world.plan();
+            assert!(left(&plan).is_empty(), "{odd:?}: {:?}", reasons(&plan));
+            for claim in &plan.claims {
+                assert!(claim.labels.values().all(|value| value != odd), "{:?}", claim.labels);
+                let values = claim.requirements.iter().flat_map(|requirement| &requirement.values);
+                assert_eq!(values.filter(|value| *value == odd).count(), 0, "{:?}", claim.requirements);
+            }
+        }
+    }
+    let fallback = preferred(&[(100, expr("team", "In", &["a b"])), (1, expr("team", "In", &["c"]))]);
+    let pool = json!({"requirements": [expr("team", "Exists", &[])]});
+    assert_eq!(one(pool, fallback, "team").as_deref(), Some("c"), "the next preference counts");
+}
+
 #[test]
 fn soft_taints_are_tolerated_last_and_only_if_a_pool_has_them() {
     let taint = json!([{"key": "example.com/taint", "value": "v", "effect": "PreferNoSchedule"}]);
