@@ -42,6 +42,11 @@ pub fn node_pool(pool: &NodePool) -> Findings {
             found.errors.push(FieldError::new(path, format!("{value:?} is no label value: {LABEL_VALUE_FORM}")));
         }
     }
+    // The server looks at them only on the NodeClaims and Nodes that get them. Their machines would be started, and never registered.
+    let annotations = template.key("metadata").key("annotations");
+    for key in pool.spec.template.metadata.annotations.keys().filter(|key| !is_qualified_name(&key.to_lowercase())) {
+        found.errors.push(FieldError::new(annotations.key(key), format!("{key:?} is no annotation key: {KEY_FORM}")));
+    }
     let spec = template.key("spec");
     taints(&pool.spec.template.spec.taints, &pool.spec.template.spec.startup_taints, &spec, &mut found.errors);
     for (index, requirement) in pool.spec.template.spec.requirements.iter().enumerate() {

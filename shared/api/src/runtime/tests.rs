@@ -47,6 +47,17 @@ fn keys_and_values_of_labels_are_checked() {
 }
 
 #[test]
+fn keys_of_annotations_are_checked_and_their_values_are_not() {
+    check(json!({"metadata": {"annotations": {"Example.COM/Note": "any text, \n even this", "note": ""}}, "spec": {}}), &[]);
+    for odd in ["two words", "", "a,b", "example.com/", "example_com/x", &"a".repeat(64)] {
+        let found = node_pool(&pool(json!({"metadata": {"annotations": {odd: "x"}}, "spec": {}})));
+        let [error] = &found.errors[..] else { panic!("{odd:?}: {:?}", found.errors) };
+        let text = error.to_string();
+        assert!(text.starts_with("spec.template.metadata.annotations") && text.contains("is no annotation key"), "{text}");
+    }
+}
+
+#[test]
 fn a_template_that_no_claim_has_room_for_is_an_error_of_its_largest_field() {
     let long = |bytes: usize| "x".repeat(bytes);
     let annotated = |bytes: usize| json!({"metadata": {"labels": {"a": "b"}, "annotations": {"k": long(bytes)}}, "spec": {}});
