@@ -31,6 +31,7 @@ pub fn node_pool(pool: &NodePool) -> Findings {
     let mut found = Findings::default();
     let template = FieldPath::of("spec.template");
     found.errors.extend(oversize(pool, &template));
+    found.errors.extend(long_names(pool, &template));
     for (key, value) in &pool.spec.template.metadata.labels {
         let path = template.key("metadata").key("labels").key(key);
         if key == labels::NODE_POOL {
@@ -57,6 +58,21 @@ pub fn node_pool(pool: &NodePool) -> Findings {
         check_requirement(requirement, &path, &mut found);
     }
     found
+}
+
+/// The names of a pool and its class that are too long for the labels of its nodes. Names of objects may have 253 characters.
+fn long_names(pool: &NodePool, template: &FieldPath) -> Vec<FieldError> {
+    let class = template.key("spec").key("nodeClassRef").key("name");
+    let names = [
+        (FieldPath::of("metadata.name"), NodePool::given_name(&pool.metadata.name), labels::NODE_POOL),
+        (class, pool.spec.template.spec.node_class_ref.name.as_str(), labels::EC2_NODE_CLASS),
+    ];
+    let is_long = |(_, name, _): &(FieldPath, &str, &str)| LABEL_VALUE_MAX < name.len();
+    let error = |(path, name, label): (FieldPath, &str, &str)| {
+        let message = format!("{} characters are too many for the label {label} of its nodes: at most {LABEL_VALUE_MAX}", name.len());
+        FieldError::new(path, message)
+    };
+    names.into_iter().filter(is_long).map(error).collect()
 }
 
 /// The error of a template that no claim has room for, at the largest of its fields.
@@ -194,9 +210,12 @@ fn key_fault(key: &str) -> Option<String> {
     None
 }
 
+/// Characters of a label value.
+const LABEL_VALUE_MAX: usize = 63;
+
 /// Whether an API server accepts a label value.
 pub fn is_label_value(value: &str) -> bool {
-    value.is_empty() || value.len() <= 63 && matches("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", value)
+    value.is_empty() || value.len() <= LABEL_VALUE_MAX && matches("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", value)
 }
 
 /// Whether an API server accepts a key.

@@ -58,6 +58,25 @@ fn keys_of_annotations_are_checked_and_their_values_are_not() {
 }
 
 #[test]
+fn names_that_are_too_long_for_a_label_are_errors() {
+    let named = |pool_name: &str, class: &str| {
+        let mut pool = pool(json!({"spec": {}}));
+        pool.metadata.name = pool_name.to_owned();
+        pool.spec.template.spec.node_class_ref.name = class.to_owned();
+        node_pool(&pool).errors.iter().map(|error| error.path.to_string()).collect::<Vec<_>>()
+    };
+    let (fits, long) = ("a".repeat(63), "a".repeat(64));
+    assert!(named(&fits, &fits).is_empty());
+    assert!(named(&format!("{}{fits}", NodePool::TWIN_PREFIX), "a").is_empty(), "the prefix is not part of the label");
+    assert_eq!(named(&long, &fits), ["metadata.name"]);
+    assert_eq!(named(&fits, &long), ["spec.template.spec.nodeClassRef.name"]);
+    let mut named_long = pool(json!({"spec": {}}));
+    named_long.metadata.name = long;
+    let message = node_pool(&named_long).errors[0].to_string();
+    assert_eq!(message, "metadata.name: 64 characters are too many for the label karpenter.sh/nodepool of its nodes: at most 63");
+}
+
+#[test]
 fn a_template_that_no_claim_has_room_for_is_an_error_of_its_largest_field() {
     let long = |bytes: usize| "x".repeat(bytes);
     let annotated = |bytes: usize| json!({"metadata": {"labels": {"a": "b"}, "annotations": {"k": long(bytes)}}, "spec": {}});
