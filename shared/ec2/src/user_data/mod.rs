@@ -119,8 +119,27 @@ pub fn dropped(class: &Ec2NodeClass) -> Vec<String> {
     text.map(bottlerocket::dropped).unwrap_or_default()
 }
 
+/// The labels that a kubelet sets where there is no room for all of them. The others follow at the registration of the Node, before any pod
+/// may run on it.
+const NEEDED_LABELS: &[&str] =
+    &[labels::NODE_POOL, labels::EC2_NODE_CLASS, labels::PROVISIONER_NAME, labels::CAPACITY_TYPE, labels::DO_NOT_SYNC_TAINTS];
+
 /// The plain text of the user data (EC2 expects base64); may be empty.
+///
+/// Pods decide about some of the labels: however many they name, their machine starts, and with it the other pods that it is for.
 pub fn render(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
+    let whole = rendered(family, bootstrap);
+    let is_needed = |key: &str| NEEDED_LABELS.contains(&key);
+    if !matches!(whole, Err(UserDataError::TooLarge { .. })) || bootstrap.labels.keys().all(|key| is_needed(key)) {
+        return whole;
+    }
+    let mut least = bootstrap.clone();
+    least.labels.retain(|key, _| is_needed(key));
+    rendered(family, &least)
+}
+
+/// The same with all labels.
+fn rendered(family: AmiFamily, bootstrap: &Bootstrap<'_>) -> Result<String, UserDataError> {
     if family != AmiFamily::Custom {
         bootstrap.check_certificate_authority()?;
     }

@@ -83,6 +83,28 @@ fn user_data_over_the_limit_of_ec2_is_an_error_before_the_call() {
     assert!(matches!(answer, Err(UserDataError::TooLarge { bytes, .. }) if bytes > LARGEST), "{answer:?}");
 }
 
+/// A pod may constrain 64 labels of its machine, with keys of 317 characters.
+#[test]
+fn labels_without_room_are_left_to_the_registration_of_the_node() {
+    for name in ["042-al2-shell.yaml", "054-al2023-shell.yaml", "009-bottlerocket-plain.yaml", "073-windows2022-user-data.yaml"] {
+        let mut case = Case::read(&files("userdata", name)[0]);
+        let odd = |number: usize| format!("{}.{number}/{}", "d".repeat(60), "k".repeat(63));
+        let many = |count: usize| {
+            let pool = (labels::NODE_POOL.to_owned(), "default".to_owned());
+            (0..count).map(|number| (odd(number), "v".repeat(63))).chain([pool]).collect::<BTreeMap<_, _>>()
+        };
+        case.claim.as_mut().expect("the case has a claim").metadata.labels = many(20).into();
+        let text = rendered_case(&case).1.expect("there is room for all of them");
+        assert!((0..20).all(|number| text.contains(&odd(number))), "{name}: {text}");
+        case.claim.as_mut().expect("the case has a claim").metadata.labels = many(100).into();
+        let text = rendered_case(&case).1.expect("there is room for those that are needed");
+        assert!(text.len() <= LARGEST && !text.contains("kkk"), "{name}: {text}");
+        for needed in [labels::NODE_POOL, labels::CAPACITY_TYPE, labels::DO_NOT_SYNC_TAINTS, labels::UNREGISTERED_TAINT] {
+            assert!(text.contains(needed), "{name} lacks {needed}: {text}");
+        }
+    }
+}
+
 /// The user data of a class in a golden case, with these of the user's.
 fn with_users(case: &str, user_data: &str) -> Result<String, UserDataError> {
     let mut case = Case::read(&files("userdata", case)[0]);
