@@ -172,12 +172,7 @@ pub(crate) fn attached(pods: &[Pod], volumes: &ClusterObjects, node: &str, now: 
 
 /// Names of the persistent volumes that a pod uses.
 fn volumes_of(pod: &Pod, objects: &ClusterObjects) -> Vec<String> {
-    let claim_names = pod.spec.volumes.iter().filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(source), _) => Some(source.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{}-{}", pod.metadata.name, volume.name)),
-        (None, None) => None,
-    });
-    let found = claim_names.filter_map(|name| {
+    let found = pod.volume_claim_names().filter_map(|name| {
         let same = |claim: &&whittle_api::k8s::PersistentVolumeClaim| {
             claim.metadata.name == name && claim.metadata.namespace == pod.metadata.namespace
         };

@@ -19,11 +19,13 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// Evictions of one run: the API server has other clients, and the next run is a second away.
 const EVICTIONS_PER_RUN: usize = 50;
+/// The time after which a run begins no further eviction: an admission webhook may hang at each. Others are the first of the next run.
+const TIME_FOR_EVICTIONS: SignedDuration = SignedDuration::from_secs(10);
 /// Evictions of a cluster per second, and the burst: its nodes share them, however many are drained together.
 const EVICTIONS_PER_SECOND: u32 = 100;
 /// Events of one run about objects that cannot be read.
 const UNREADABLE_MAX: usize = 5;
-/// Upper bound for one eviction call.
+/// An eviction is begun only if this much time is left: most are answered much sooner.
 const TIME_PER_EVICTION: SignedDuration = SignedDuration::from_secs(1);
 /// The same for a deletion: it is tried as an eviction first, for two seconds.
 const TIME_PER_DELETION: SignedDuration = SignedDuration::from_secs(3);
@@ -221,8 +223,10 @@ impl<P: Rights> Run<P> {
             self.report.count("evictions_shared");
         }
         let mut held = Vec::new();
-        for pod in drain::in_turn(&plan.evict, self.ports.clock().now()).take(allowed) {
-            if !has_time(self.ports.clock()) {
+        let begun = self.ports.clock().now();
+        for pod in drain::in_turn(&plan.evict, begun).take(allowed) {
+            let is_late = self.ports.clock().now().duration_since(begun) >= TIME_FOR_EVICTIONS;
+            if is_late || !has_time(self.ports.clock()) {
                 break;
             }
             match self.ports.cluster().evict(cluster, pod).await {

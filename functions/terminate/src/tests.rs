@@ -1,3 +1,4 @@
+mod evictions;
 mod forced;
 mod noticed;
 mod over_sim;

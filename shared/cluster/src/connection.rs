@@ -284,7 +284,8 @@ pub(crate) struct ApiRequest<'a> {
     is_watch: bool,
     /// The longest that each attempt may take.
     timeout: Duration,
-    /// Whether another request follows where this one is not answered: only that one tells of the connection.
+    /// Whether one that is not answered tells nothing of the connection: a webhook may keep the API server waiting, or another request
+    /// follows.
     is_attempt: bool,
     /// About how many bytes the response has, decompressed; 0 if that is unknown.
     length: usize,
@@ -326,7 +327,7 @@ impl<'a> ApiRequest<'a> {
         Self { timeout, ..self }
     }
 
-    /// The same request, which another one follows if it is not answered in this time.
+    /// The same request, which is given up if it is not answered in this time; its connection is kept.
     pub(crate) fn tried_for(self, timeout: Duration) -> Self {
         Self { timeout, is_attempt: true, ..self }
     }

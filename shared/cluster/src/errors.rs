@@ -94,19 +94,28 @@ pub(crate) struct Failure {
     pub(crate) retry_after: Option<Duration>,
     /// There was no response.
     is_no_response: bool,
+    /// There was none in the time that the request had.
+    pub(crate) is_timeout: bool,
     /// The server has read the object, and refuses what it says.
     pub(crate) is_of_validation: bool,
 }
 
 impl Failure {
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
-        let (object, retry_after) = (None, None);
-        Self { class: Class::Unknown, message: message.into(), object, retry_after, is_no_response: false, is_of_validation: false }
+        Self {
+            class: Class::Unknown,
+            message: message.into(),
+            object: None,
+            retry_after: None,
+            is_no_response: false,
+            is_timeout: false,
+            is_of_validation: false,
+        }
     }
 
     /// No response in time.
     pub(crate) fn timeout(limit: Duration) -> Self {
-        Self { is_no_response: true, ..Self::unknown(format!("no response within {limit:?} ({UNREACHABLE})")) }
+        Self { is_no_response: true, is_timeout: true, ..Self::unknown(format!("no response within {limit:?} ({UNREACHABLE})")) }
     }
 
     /// The connection failed, or the server does not have the cluster's certificate.
@@ -145,7 +154,7 @@ impl Failure {
             _ => None,
         };
         let message = text_of(class, status);
-        Self { class, message, object, retry_after, is_no_response: false, is_of_validation: code == 422 }
+        Self { class, message, object, retry_after, is_no_response: false, is_timeout: false, is_of_validation: code == 422 }
     }
 
     /// The port's error. `what` names the object, such as `Node "ip-10-0-0-1"`.

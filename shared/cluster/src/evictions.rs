@@ -12,6 +12,8 @@ use whittle_units::ClusterName;
 
 /// How long a deletion waits for the eviction that it tries first: its deadline is near, and a webhook may keep the API server waiting.
 const EVICTION_TRIED_FOR: Duration = Duration::from_secs(2);
+/// How long an eviction is waited for. Webhooks have ten seconds by default, after which the API server answers in their place.
+const EVICTION_MAX: Duration = Duration::from_secs(11);
 /// How the API server reports an admission webhook that does not answer, or not in its words.
 const WEBHOOK_FAILED: &str = "failed calling webhook";
 
@@ -44,8 +46,8 @@ fn eviction(pod: &PodKey, grace_seconds: Option<i64>) -> Value {
     })
 }
 
-/// The pod is gone when it does not exist, and when another one has its name (409). A webhook that fails is asked about some pods only, and
-/// says nothing about the API server: the others need not wait.
+/// The pod is gone when it does not exist, and when another one has its name (409). A webhook that fails or hangs is asked about some pods
+/// only, and says nothing about the API server: the others need not wait.
 fn done_or_gone(answer: Result<Value, RequestError>, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
     match answer {
         Ok(_) => Ok(()),
@@ -53,6 +55,10 @@ fn done_or_gone(answer: Result<Value, RequestError>, cluster: &ClusterName, pod:
         Err(RequestError::Server(failure)) if failure.message.contains(WEBHOOK_FAILED) => {
             Err(ClusterError::Invalid { what: what(pod), message: failure.message })
         }
+        Err(RequestError::Server(failure)) if failure.is_timeout => Err(ClusterError::Invalid {
+            what: what(pod),
+            message: "the API server does not answer: does an admission webhook for pods, or for pods/eviction, hang?".to_owned(),
+        }),
         Err(failed) => Err(failed.into_error(cluster, &what(pod))),
     }
 }
@@ -60,7 +66,8 @@ fn done_or_gone(answer: Result<Value, RequestError>, cluster: &ClusterName, pod:
 impl<A: ClusterAccess> Evictions for Clusters<A> {
     async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
         let eviction = eviction(pod, None);
-        done_or_gone(self.send(cluster, &ApiRequest::post(eviction_path(pod), &eviction)).await, cluster, pod)
+        let request = ApiRequest::post(eviction_path(pod), &eviction).tried_for(EVICTION_MAX);
+        done_or_gone(self.send(cluster, &request).await, cluster, pod)
     }
 
     async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {

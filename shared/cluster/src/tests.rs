@@ -523,13 +523,29 @@ async fn a_pod_is_deleted_by_an_eviction_if_nothing_forbids_it_and_in_any_case()
     assert!(matches!(deletion(429, 403).await.0, Err(ClusterError::Invalid { .. })));
 }
 
-/// A webhook keeps the API server waiting for longer than there is time for.
-#[tokio::test]
-async fn an_eviction_that_is_not_answered_costs_the_deletion_no_connection() {
+/// An API server that a webhook keeps waiting at each eviction, for longer than there is time for.
+fn with_a_hanging_webhook() -> (Server, Arc<Access>, Clusters<Shared>) {
     let server = Server::answering(|_, head| if head.contains("/eviction") { Silence } else { DONE });
     let access = access_to(&[&server.url]);
     let left = Arc::new(Left(SignedDuration::from_millis(500)));
     let clusters = Clusters::new(Shared(Arc::clone(&access)), ConvertOptions::new(Purpose::OnRead), left);
+    (server, access, clusters)
+}
+
+#[tokio::test]
+async fn an_eviction_that_is_not_answered_is_the_matter_of_its_pod_alone() {
+    let (server, access, clusters) = with_a_hanging_webhook();
+    let answer = clusters.evict(&"demo".into(), &pod_key()).await;
+    let Err(ClusterError::Invalid { what, message }) = &answer else { panic!("{answer:?}") };
+    assert!(what == "Pod a/p" && message.contains("does an admission webhook"), "{what}: {message}");
+    // The connection is as good as before.
+    clusters.send_bytes(&"demo".into(), &ApiRequest::get("/x".to_owned())).await.expect("an answer");
+    assert_eq!((server.request_count(), access_counts(&access)), (2, (1, 1)));
+}
+
+#[tokio::test]
+async fn an_eviction_that_is_not_answered_costs_the_deletion_no_connection() {
+    let (server, access, clusters) = with_a_hanging_webhook();
     let answer = clusters.delete_pod(&"demo".into(), &pod_key(), 5).await;
     assert!(answer.is_ok(), "{answer:?}");
     assert_eq!((server.request_count(), access_counts(&access)), (2, (1, 1)));

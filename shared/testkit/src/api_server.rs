@@ -27,6 +27,15 @@ pub trait Interceptor: Sync {
         let _ = (name, resource_version, patch);
         Ok(())
     }
+    /// Before a pod is evicted.
+    ///
+    /// # Errors
+    ///
+    /// What the API server is to answer.
+    fn evict(&self, pod: &PodKey) -> Result<(), ClusterError> {
+        let _ = pod;
+        Ok(())
+    }
 }
 
 /// A policy that refuses every change of a Node.
@@ -86,6 +95,7 @@ impl<I: Interceptor> Nodes for InterceptedApiServer<'_, I> {
 
 impl<I: Interceptor> Evictions for InterceptedApiServer<'_, I> {
     async fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> Result<(), ClusterError> {
+        self.interceptor.evict(pod)?;
         self.ports.evict(cluster, pod).await
     }
     async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
