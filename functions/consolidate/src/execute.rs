@@ -7,13 +7,14 @@ use futures::future::try_join_all;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, ClaimKey, DecisionKind, HELD_BACK, NOMINATION, Phase, Stored};
-use whittle_disruption::{LedgerEntry, record_move, without_arrivals};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, Function, HELD_BACK, NOMINATION, Phase, Stored};
+use whittle_disruption::{LedgerEntry, record_move, without_arrivals, without_nodes};
 use whittle_model::disruption::{Command, Method, Reason, Removal, Savings};
 use whittle_model::state::StateNode;
+use whittle_ports::metrics::FailedRuns;
 use whittle_ports::{
-    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope, StoreError,
-    concurrently, save, unless_conflict, write_mirror,
+    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterReader, HandleError, NodePatch, Records, Report, Safeguard, Scope,
+    StoreError, concurrently, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, machine_key};
 use whittle_units::{ClaimName, Price, Timestamp};
@@ -46,7 +47,8 @@ impl<P: Rights> Run<'_, P> {
         command: &Command,
         stored: &mut Stored<Disruptions>,
     ) -> Result<bool, HandleError> {
-        let Some(command) = &self.taint_and_recheck(snapshot, &portion(command)).await? else { return Ok(false) };
+        let Some(command) = &self.taint_all(snapshot, &portion(command), &mut stored.value).await? else { return Ok(false) };
+        let Some(command) = &self.recheck(snapshot, command).await? else { return Ok(false) };
         let id = self.ports.clock().unique();
         let claim =
             |new| claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), Some(id.clone()));
@@ -82,14 +84,46 @@ impl<P: Rights> Run<'_, P> {
         Ok(true)
     }
 
-    /// Taints the nodes of a command, then reads their pods again: between the decision and the taint the scheduler may have
-    /// bound pods that were not considered. Returns the remaining command. If the run dies here, a later one removes the taints
-    /// as those of no command.
-    async fn taint_and_recheck(&mut self, snapshot: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
-        let to_close = command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true));
-        for tainted in concurrently(to_close.map(|removal| self.taint(&removal.node))).await {
-            tainted?;
+    /// Taints the nodes of a command. Returns the command without those that the API server does not let be tainted, as a policy may: they
+    /// are left alone for a while, and hold up no other node. If the run dies here, a later one removes the taints as those of no command.
+    async fn taint_all(&mut self, snapshot: &Snapshot, command: &Command, state: &mut Disruptions) -> Result<Option<Command>, HandleError> {
+        let to_close: Vec<&Removal> = command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true)).collect();
+        let answers = concurrently(to_close.iter().map(|removal| self.taint(&removal.node))).await;
+        let mut refused: Vec<&str> = Vec::new();
+        for (removal, answer) in to_close.iter().zip(answers) {
+            match answer {
+                Err(HandleError::Cluster(ClusterError::Invalid { message, .. })) => {
+                    self.report_refusal(removal, &message, snapshot.now);
+                    state.record_refusal(&removal.node_claim, &message, snapshot.now);
+                    refused.push(&removal.node);
+                }
+                answer => answer?,
+            }
         }
+        if refused.is_empty() {
+            return Ok(Some(command.clone()));
+        }
+        let left = without_nodes(command, &refused);
+        if left.is_none() {
+            for removal in to_close.iter().filter(|removal| !refused.contains(&removal.node.as_str())) {
+                self.untaint(&removal.node).await?;
+            }
+        }
+        Ok(left)
+    }
+
+    /// Reports that a node is kept because the API server refuses its taint. It counts as a failed run for the alarm: without the right
+    /// no node is ever disrupted.
+    fn report_refusal(&mut self, removal: &Removal, message: &str, now: Timestamp) {
+        self.report.count("taints_refused");
+        self.report.metric(FailedRuns { function: Function::Consolidate.name() });
+        let message = format!("Kept after all: the API server refuses its taint: {message}");
+        self.report.decide(now, DecisionKind::Kept, format!("node/{}", removal.node), message);
+    }
+
+    /// Reads the pods of a command's nodes again: between the decision and the taint the scheduler may have bound pods that were not
+    /// considered. Returns the remaining command.
+    async fn recheck(&mut self, snapshot: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
         let recheck = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
         let rechecked = if recheck { &command.removals } else { &[][..] };
         let mut pods = Vec::new();

@@ -13,6 +13,7 @@ mod rest;
 mod shadow_log;
 mod state;
 mod statics;
+mod strays;
 #[cfg(test)]
 mod tests;
 
@@ -117,6 +118,7 @@ impl<P: Rights> Run<'_, P> {
             snapshot.mark_deleting(stored.value.deleting().cloned());
         }
         stored.value.nominated.retain(|_, until| snapshot.now < *until);
+        stored.value.refused.retain(|_, refusal| snapshot.now < refusal.until);
         let awaited = execute::awaited(&snapshot, &before.running, &stored.value.running);
         stored.value.nominated.extend(awaited);
         snapshot.expect_also(&stored.value.nominated);

@@ -3,17 +3,16 @@
 use crate::execute::{self, Marked, find_claim};
 use crate::observe::Step;
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
+use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
-use crate::{metrics, publish, time_left};
-use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::conditions;
-use whittle_api::k8s::{Kind, Node};
+use crate::{metrics, publish};
+use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{LedgerEntry, undo_moves};
 use whittle_ports::{
-    CONCURRENT_REQUESTS, ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Report, Safeguard, StoreError,
-    advance, concurrently, readable, save, unless_conflict, write_mirror,
+    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, StoreError, advance, concurrently,
+    unless_conflict,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{Price, SignedDuration};
@@ -137,7 +136,11 @@ impl<P: Rights> Run<'_, P> {
         if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
             return Ok(false);
         }
-        self.untaint(&deleting.node).await?;
+        match self.untaint(&deleting.node).await {
+            // A policy may refuse it for long. The command is over all the same: the node is untainted as that of no command, once it can be.
+            Err(HandleError::Cluster(ClusterError::Invalid { .. })) => {}
+            outcome => outcome?,
+        }
         if let Some(claim) = claim {
             clear_disruption_reason(self.ports, &claim).await?;
         }
@@ -307,99 +310,4 @@ pub(crate) fn ledger_entry(snapshot: &Snapshot, running: &Running) -> (LedgerEnt
     let detail = serde_json::json!({ LedgerEntry::KEY: entry });
     let record = DecisionRecord { at: snapshot.now, kind: DecisionKind::Disrupted, subject: LedgerEntry::KEY.to_owned(), message, detail };
     (entry, record)
-}
-
-/// A claim of no command that still has what a command gave it.
-struct Stray<'a> {
-    claim: &'a Stored<Claim>,
-    /// Its Node, if that is tainted.
-    tainted: Option<&'a Node>,
-}
-
-/// Claims that a partial rollback left with a tainted Node or a disruption reason. Pure.
-fn strays<'a>(snapshot: &'a Snapshot, known: &Disruptions) -> Vec<Stray<'a>> {
-    let removals = known.running.iter().flat_map(|running| &running.removals);
-    let in_commands: BTreeSet<&str> = removals.map(|deleting| deleting.claim.as_str()).collect();
-    let is_tainted = |node: &&Node| node.spec.taints.iter().any(|taint| taint.same(&execute::disrupted_taint()));
-    let tainted = snapshot.read.nodes.iter().filter(|node| !node.metadata.is_deleting()).filter(is_tainted);
-    let tainted: BTreeMap<&str, &Node> = tainted.map(|node| (node.metadata.name.as_str(), node)).collect();
-    let kept = snapshot.claims.iter().filter(|claim| !claim.value.is_ending() && !in_commands.contains(claim.value.key.name.as_str()));
-    let stray = |claim: &'a Stored<Claim>| {
-        let tainted = tainted.get(claim.value.node_name()?).copied();
-        (tainted.is_some() || has_reason(&claim.value)).then_some(Stray { claim, tainted })
-    };
-    kept.filter_map(stray).collect()
-}
-
-/// Whether a rollback is to be completed: no tick rests meanwhile, though nothing else has changed. Pure.
-pub(crate) fn has_strays(snapshot: &Snapshot, known: &Disruptions) -> bool {
-    !strays(snapshot, known).is_empty()
-}
-
-/// Removes the taint from our nodes that belong to no command, and the reason from their claims: those of a partial rollback. Many at
-/// once, while there is time: the next pass finds the others.
-pub(crate) async fn untaint_strays<P: Rights>(
-    ports: P,
-    snapshot: &Snapshot,
-    known: &Disruptions,
-    report: &mut Report,
-) -> Result<Step, HandleError> {
-    for some in strays(snapshot, known).chunks(CONCURRENT_REQUESTS) {
-        if time_left(ports.clock()).is_zero() {
-            report.hand_over();
-            return Ok(Step::HandedOver);
-        }
-        let mut outcome = Ok(());
-        for (cleared, part) in concurrently(some.iter().map(|stray| clear_reporting(ports, stray))).await {
-            report.absorb(part);
-            outcome = outcome.and(cleared);
-        }
-        outcome?;
-    }
-    Ok(Step::Done)
-}
-
-/// Clears a stray, with a report of its own.
-async fn clear_reporting<P: Rights>(ports: P, stray: &Stray<'_>) -> (Result<(), HandleError>, Report) {
-    let mut report = Report::default();
-    (clear_stray(ports, stray, &mut report).await, report)
-}
-
-async fn clear_stray<P: Rights>(ports: P, stray: &Stray<'_>, report: &mut Report) -> Result<(), HandleError> {
-    if let Some(node) = stray.tainted {
-        untaint_stray(ports, &stray.claim.value.key, node, report).await?;
-    }
-    clear_disruption_reason(ports, stray.claim).await
-}
-
-/// Removes the taint from a Node at the version that was read. One that was changed since, or whose claim is being deleted by now
-/// or cannot be read, may have been tainted again: the next pass checks it.
-async fn untaint_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, report: &mut Report) -> Result<(), HandleError> {
-    if readable(ports.store().get(claim).await)?.is_none_or(|known| known.value.is_ending()) {
-        return Ok(());
-    }
-    let patch = NodePatch { remove_taints: vec![execute::disrupted_taint()], ..NodePatch::default() };
-    match ports.cluster().patch_node(&claim.cluster, &node.metadata.name, &node.metadata.resource_version, &patch).await {
-        Ok(()) => report.count("unmarked"),
-        Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => report.count("left_for_later"),
-        Err(error) => return Err(error.into()),
-    }
-    Ok(())
-}
-
-fn has_reason(claim: &Claim) -> bool {
-    conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some()
-}
-
-/// A claim that is kept has no disruption reason, nor has its mirror, unless time is short: then `sweep` writes that.
-async fn clear_disruption_reason<P: Rights>(ports: P, claim: &Stored<Claim>) -> Result<(), HandleError> {
-    if !claim.value.is_ending() && has_reason(&claim.value) {
-        let mut next = claim.value.clone();
-        conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
-        let saved = unless_conflict(save(ports.store(), claim, next).await)?;
-        if let Some(saved) = saved.filter(|_| !time_left(ports.clock()).is_zero()) {
-            write_mirror(ports.cluster(), &saved.value).await;
-        }
-    }
-    Ok(())
 }

@@ -11,6 +11,12 @@ use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 /// There is one such record in a cluster.
 pub(crate) const NAME: &str = "current";
 
+/// How long a Node is left alone that the API server did not let be tainted.
+const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
+/// Refusals in the record, and the characters of each.
+const REFUSALS_MAX: usize = 100;
+const REFUSAL_LENGTH_MAX: usize = 300;
+
 /// How long a command may take before it is rolled back, by the number of nodes being disrupted (disruption 11.2): the more
 /// machines start at once, the longer each may take.
 pub(crate) fn command_timeout(nodes: usize) -> SignedDuration {
@@ -36,6 +42,9 @@ pub struct Disruptions {
     /// Machines that take pods of a started command, existing ones and its replacements, by machine key, until when: they are not
     /// disrupted meanwhile.
     pub nominated: BTreeMap<String, Timestamp>,
+    /// Claims whose Node the API server did not let be tainted: they are left alone for a while, so that others have their turn.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<String, Refusal>,
     pub memory: Memory,
     /// What shadow mode would do, as last recorded.
     #[serde(rename = "imagined")]
@@ -72,6 +81,15 @@ pub struct Running {
 pub struct DeletingMachine {
     pub claim: ClaimName,
     pub node: String,
+}
+
+/// What the API server said of the taint of a Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// When the Node may be tried again.
+    pub until: Timestamp,
+    pub message: String,
 }
 
 /// A claim of a static pool that is to be deleted.
@@ -115,6 +133,17 @@ impl Disruptions {
         record_drained(&mut self.memory, &snapshot.read, snapshot.now);
     }
 
+    /// Records that the API server did not let the Node of a claim be tainted. The record of all disruptions is one item of the table: what
+    /// finds no room in it is tried again at once.
+    pub(crate) fn record_refusal(&mut self, claim: &str, message: &str, now: Timestamp) {
+        if self.refused.len() < REFUSALS_MAX
+            && let Ok(until) = now.checked_add(REFUSED_FOR)
+        {
+            let message = message.chars().take(REFUSAL_LENGTH_MAX).collect();
+            self.refused.insert(claim.to_owned(), Refusal { until, message });
+        }
+    }
+
     /// Machines that are to be deleted by commands.
     pub(crate) fn removals(&self) -> impl Iterator<Item = &DeletingMachine> {
         self.running.iter().flat_map(|running| &running.removals)
@@ -145,6 +174,9 @@ impl Disruptions {
                 let pool = (claim.spec.owner.kind != "Provisioner").then(|| claim.spec.node_pool.clone());
                 facts.entry(claim.key.name.as_str().to_owned()).or_default().pool_of_pending_launch = pool;
             }
+        }
+        for (claim, refusal) in self.refused.iter().filter(|(_, refusal)| snapshot.now < refusal.until) {
+            facts.entry(claim.clone()).or_default().taint_refused = Some(refusal.message.clone());
         }
         for claim in self.deleting() {
             facts.entry(claim.as_str().to_owned()).or_default().in_command = true;

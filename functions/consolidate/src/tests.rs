@@ -3,6 +3,7 @@ mod leaving;
 mod quiet;
 mod pod_events;
 mod reason;
+mod refusals;
 mod strays;
 
 use super::*;

@@ -34,9 +34,17 @@ pub fn without_arrivals(command: &Command, pods: &[Pod]) -> (Option<Command>, Ve
     if arrivals.is_empty() {
         return (Some(command.clone()), arrivals);
     }
+    let nodes: Vec<&str> = arrivals.iter().map(|arrival| arrival.node.as_str()).collect();
+    let remaining = without_nodes(command, &nodes);
+    (remaining, arrivals)
+}
+
+/// What remains of a command without these of its nodes: of empty ones the others, since they go independently of each other; of any other
+/// command nothing.
+pub fn without_nodes(command: &Command, nodes: &[&str]) -> Option<Command> {
     let mut remaining = command.clone();
-    remaining.removals.retain(|removal| arrivals.iter().all(|arrival| arrival.node != removal.node));
+    remaining.removals.retain(|removal| !nodes.contains(&removal.node.as_str()));
     remaining.savings = Savings::between(remaining.removals.iter().map(|removal| removal.price).sum(), Price::ZERO);
-    let remains = reason == Reason::Empty && !remaining.removals.is_empty();
-    (remains.then_some(remaining), arrivals)
+    let remains = command.method.reason() == Reason::Empty && !remaining.removals.is_empty();
+    remains.then_some(remaining)
 }

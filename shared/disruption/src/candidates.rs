@@ -128,6 +128,9 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     if machine.is_deleting() {
         return Err(Blocker::Deleting);
     }
+    if let Some(why) = &machine.facts.taint_refused {
+        return Err(Blocker::TaintRefused(why.clone()));
+    }
     let shifted = |key: &str| machine.label(key).filter(|zone| view.input.settings.shifted_zones.contains(*zone));
     if let Some(zone) = shifted(labels::ZONE).or_else(|| shifted(labels::ZONE_ID)) {
         return Err(Blocker::ZoneShifted(zone.to_owned()));

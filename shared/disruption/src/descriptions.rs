@@ -98,6 +98,9 @@ impl Blocker {
             Self::NoProviderId => {
                 Description::new("NoProviderId", "Node has no provider ID yet").with_explanation("it has no provider ID yet")
             }
+            Self::TaintRefused(why) => Description::new("TaintRefused", format!("The API server refuses its disruption taint: {why}"))
+                .with_explanation(format!("the API server refuses its taint {}: {why}", labels::DISRUPTED_TAINT))
+                .values(json!({ "message": why })),
             Self::ZoneShifted(zone) => Description::new("ZonalShift", format!("A zonal shift moves traffic away from zone \"{zone}\""))
                 .with_explanation(format!("zone {zone} is under a zonal shift, and its machines are kept until that ends"))
                 .values(json!({ "zone": zone })),

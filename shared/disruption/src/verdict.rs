@@ -46,6 +46,8 @@ pub enum Blocker {
     NoNode,
     NotInitialized,
     Deleting,
+    /// The API server did not let it be tainted, with what it said.
+    TaintRefused(String),
     /// A zonal shift moves traffic away from its zone.
     ZoneShifted(String),
     Nominated {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use whittle_api::ClusterObjects;
+use whittle_api::k8s::{PodSource, PodSourceKind, Workloads};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_claims::PodKey;
 use whittle_ports::{
     Adapters, Answer, ClusterError, ClusterEvent, ClusterReader, Evictions, Mirrors, NodePatch, Nodes, ObjectKind, Presence, Scope,
-    StatusWriter,
+    StatusWriter, WorkloadReader,
 };
 use whittle_sim::SimPorts;
 use whittle_units::{ClusterName, Timestamp};
@@ -80,6 +81,21 @@ impl<I: Interceptor> ClusterReader for InterceptedApiServer<'_, I> {
     }
     async fn look_up(&self, cluster: &ClusterName, kind: ObjectKind, name: &str) -> Result<Presence, ClusterError> {
         self.ports.look_up(cluster, kind, name).await
+    }
+}
+
+impl<I: Interceptor> WorkloadReader for InterceptedApiServer<'_, I> {
+    async fn selectors(&self, cluster: &ClusterName) -> Result<Workloads, ClusterError> {
+        self.ports.selectors(cluster).await
+    }
+    async fn pod_source(
+        &self,
+        cluster: &ClusterName,
+        kind: PodSourceKind,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<PodSource>, ClusterError> {
+        self.ports.pod_source(cluster, kind, namespace, name).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pods that were bound to nodes after a command about them was decided.
 
 use crate::testing::{Scene, noon, owner};
-use crate::{Arrival, without_arrivals};
+use crate::{Arrival, without_arrivals, without_nodes};
 use whittle_api::k8s::Pod;
 use whittle_api::{ConditionStatus, NillableDuration, conditions};
 use whittle_model::disruption::{Command, Reason};
@@ -64,6 +64,16 @@ fn daemons_and_terminating_or_finished_pods_are_no_arrivals() {
     ] {
         assert_eq!(without_arrivals(&command, &pods_bound_since("n0", change)), (Some(command.clone()), Vec::new()));
     }
+}
+
+#[test]
+fn only_a_command_for_empty_nodes_goes_on_without_some_of_them() {
+    let (_, empty) = command(false);
+    let left = without_nodes(&empty, &["n1"]).unwrap();
+    assert_eq!((nodes(Some(&left)), left.savings.nanos() * 2), (vec!["n0"], empty.savings.nanos()));
+    assert_eq!(without_nodes(&empty, &["n0", "n1"]), None);
+    let (_, used) = command(true);
+    assert_eq!(without_nodes(&used, &[used.removals[0].node.as_str()]), None);
 }
 
 #[test]

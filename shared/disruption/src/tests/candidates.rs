@@ -5,7 +5,7 @@ use crate::{Blocker, VerdictReason};
 use jiff::ToSpan as _;
 use serde_json::json;
 use whittle_api::k8s::{Kind, Pod, PodDisruptionBudget};
-use whittle_api::{ConditionStatus, LabelSelector, Unreadable, conditions, labels};
+use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, Unreadable, conditions, labels};
 use whittle_model::disruption::ClaimFacts;
 
 /// An empty node `n` that would be deleted, and a change that blocks it.
@@ -50,6 +50,24 @@ fn a_node_must_be_managed_initialized_and_neither_deleting_nor_nominated() {
         },
         "InCommand",
     );
+}
+
+#[test]
+fn a_node_whose_taint_was_refused_waits_and_the_next_one_has_its_turn() {
+    let refused = || ClaimFacts { taint_refused: Some("a policy denied the request".to_owned()), ..ClaimFacts::default() };
+    check(|scene| drop(scene.facts.insert("claim-n".to_owned(), refused())), "TaintRefused");
+    let mut scene = Scene::new();
+    for node in ["n0", "n1"] {
+        scene.node(node, "default", 2);
+        let claim = scene.parts(node).1;
+        conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", noon());
+    }
+    scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
+    scene.expect(&["drift delete [n0]"]);
+    scene.facts.insert("claim-n0".to_owned(), refused());
+    let decision = scene.expect(&["drift delete [n1]"]);
+    let why = "kept: the API server refuses its taint karpenter.sh/disrupted: a policy denied the request";
+    assert_eq!(reason_of(&decision, "n0").to_string(), why);
 }
 
 #[test]

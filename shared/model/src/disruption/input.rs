@@ -24,6 +24,8 @@ pub struct Input<'a> {
 pub struct ClaimFacts {
     /// The claim is a candidate of a command that is being executed.
     pub in_command: bool,
+    /// Why the API server did not let its Node be tainted, a moment ago.
+    pub taint_refused: Option<String>,
     /// The NodePool of a claim that has been deleted, but whose launch is under way and may still create an instance.
     pub pool_of_pending_launch: Option<String>,
     /// Virtual pods of capacity buffers that the last provisioning pass placed on the node.

@@ -1,0 +1,129 @@
+//! Nodes that the API server does not let be tainted, or untainted, as a policy may.
+
+use super::{after, claim, snapshot_of};
+use crate::Run;
+use crate::execute::disrupted_taint;
+use crate::observe::Step;
+use crate::state::Disruptions;
+use crate::strays::untaint_strays;
+use futures::executor::block_on;
+use whittle_api::k8s::Node;
+use whittle_api::{ConditionStatus, ObjectMeta, conditions};
+use whittle_claims::{Event, Revision, Stored};
+use whittle_model::disruption::{Command, Method, Removal, Savings};
+use whittle_ports::{ClusterError, Leases, NodePatch, Report, Settings};
+use whittle_snapshot::Snapshot;
+use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, TestWorld, at, begun, key, machine};
+use whittle_units::SignedDuration;
+
+/// The empty nodes of the world, whose claims have their names.
+const NODES: [&str; 3] = ["n0", "n1", "n2"];
+
+/// A policy that refuses the changes of these Nodes.
+struct Policy(&'static [&'static str]);
+
+impl Interceptor for Policy {
+    fn patch_node(&self, name: &str, _: &str, _: &NodePatch) -> Result<(), ClusterError> {
+        if self.0.contains(&name) { Err(NodePolicy::refusal(name)) } else { Ok(()) }
+    }
+}
+
+/// A world in which nodes serve; `is_left` if each still has what a command gave it.
+fn world(is_left: bool) -> TestWorld {
+    let world = TestWorld::still(at(0));
+    for name in NODES {
+        let joined = whittle_testkit::joined(name);
+        let mut one = after(&claim(name), &[begun(name), Event::FleetAnswered(machine(&format!("i-{name}"))), joined, Event::NodeReady]);
+        let mut node = Node { metadata: ObjectMeta::named(name), ..Node::default() };
+        if is_left {
+            conditions::set(&mut one.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Empty", "", at(1));
+            node.spec.taints.push(disrupted_taint());
+        }
+        world.store(&one);
+        world.create(node);
+    }
+    world
+}
+
+fn snapshot(world: &TestWorld) -> Snapshot {
+    let claims = NODES.iter().map(|name| world.claim(&key(name))).collect();
+    let mut snapshot = snapshot_of(claims, at(1));
+    snapshot.read.nodes = NODES.iter().map(|name| world.get::<Node>(name).unwrap()).collect();
+    snapshot
+}
+
+/// The nodes that are tainted.
+fn tainted(world: &TestWorld) -> Vec<&'static str> {
+    NODES.into_iter().filter(|name| !world.get::<Node>(name).unwrap().spec.taints.is_empty()).collect()
+}
+
+/// The nodes whose machine goes.
+fn ending(world: &TestWorld) -> Vec<&'static str> {
+    NODES.into_iter().filter(|name| world.claim(&key(name)).is_ending()).collect()
+}
+
+/// Starts a command that removes all nodes, under this policy: whether it runs, and what is remembered.
+fn start(world: &TestWorld, method: Method, policy: Policy) -> (bool, Disruptions, Report) {
+    let removal = |name: &&str| Removal { node: (*name).to_owned(), node_claim: (*name).to_owned(), ..Removal::default() };
+    let command = Command {
+        method,
+        removals: NODES.iter().map(removal).collect(),
+        replacements: Vec::new(),
+        destinations: Vec::new(),
+        placements: Vec::new(),
+        savings: Savings::default(),
+        execute_after: at(0),
+    };
+    let ports = world.ports();
+    let server = InterceptedApiServer { ports: &ports, interceptor: policy };
+    let lease = block_on(ports.acquire(&key("n0").cluster, "run", at(0), SignedDuration::from_mins(1))).unwrap();
+    let (settings, report) = (Settings::default(), Report::default());
+    let mut run = Run { ports: server.adapters(), settings: &settings, lease: &lease, report, notes: Vec::new(), handed_over: false };
+    let mut stored = Stored { value: Disruptions::default(), revision: Revision::ABSENT };
+    let runs = block_on(run.start(&snapshot(world), &command, &mut stored)).unwrap();
+    (runs, stored.value, run.report)
+}
+
+#[test]
+fn an_empty_node_whose_taint_is_refused_is_kept_and_the_others_go() {
+    let world = world(false);
+    let (runs, known, report) = start(&world, Method::Emptiness, Policy(&["n1"]));
+    assert_eq!((runs, tainted(&world), ending(&world)), (true, vec!["n0", "n2"], vec!["n0", "n2"]));
+    assert_eq!(report.counted("taints_refused"), 1);
+    assert!(report.decisions.iter().any(|told| told.subject == "node/n1" && told.message.contains("denied the request")));
+    assert!(report.metrics.iter().any(|one| one.metric == "whittle_failed_runs"), "an alarm is raised if that happens all the time");
+    let facts = |now| known.facts(&snapshot_of(Vec::new(), at(now)));
+    assert!(facts(2)["n1"].taint_refused.is_some() && !facts(2).contains_key("n0"));
+    assert!(!facts(301).contains_key("n1"), "it is tried again");
+}
+
+#[test]
+fn a_command_that_cannot_taint_one_of_its_nodes_taints_none() {
+    for method in [Method::MultiNode, Method::Drift] {
+        let world = world(false);
+        let (runs, known, _) = start(&world, method, Policy(&["n1"]));
+        assert_eq!((runs, tainted(&world), ending(&world)), (false, Vec::new(), Vec::new()), "{method:?}");
+        assert!(known.is_idle() && known.refused.keys().eq(["n1"]), "{method:?}");
+    }
+}
+
+#[test]
+fn what_is_remembered_of_refusals_is_bounded() {
+    let mut known = Disruptions::default();
+    for number in 0..1_000 {
+        known.record_refusal(&format!("claim-{number}"), &"long ".repeat(1_000), at(0));
+    }
+    assert!(serde_json::to_string(&known).unwrap().len() < 50_000, "the record is one item of the table");
+}
+
+#[test]
+fn a_node_that_cannot_be_untainted_fails_no_pass_and_keeps_no_other_tainted() {
+    let world = world(true);
+    let ports = world.ports();
+    let server = InterceptedApiServer { ports: &ports, interceptor: Policy(&["n1"]) };
+    let mut report = Report::default();
+    let step = block_on(untaint_strays(server.adapters(), &snapshot(&world), &Disruptions::default(), &mut report));
+    assert_eq!((step, tainted(&world)), (Ok(Step::Done), vec!["n1"]));
+    assert_eq!((report.counted("unmarked"), report.counted("untaints_refused")), (2, 1));
+    assert!(report.decisions.iter().any(|told| told.subject == "node/n1" && told.message.contains("denied the request")));
+}
