@@ -2,6 +2,7 @@
 
 use crate::drain::{self, Deadline, Drain};
 use crate::hold::{self, Stage};
+use crate::refused::report_cluster_error;
 use crate::{Next, POLL_DELAY, SHORT_DELAY};
 use crate::{Rights, Run};
 use std::collections::BTreeMap;
@@ -39,11 +40,21 @@ impl<P: Rights> Run<P> {
         if self.is_machine_lost(node).await && !self.is_held().await? {
             return self.end_machine().await;
         }
+        let mut takes_pods = false;
         match self.taint_and_delete_objects(node).await {
-            // A policy may never take the changes of a Node, and the next machine for its pods would fare no better.
-            Err(HandleError::Cluster(ClusterError::Invalid { .. })) if takes_no_pods(&self.claim.value, node) => {
-                self.report.count("never_registered");
-                return self.end_machine().await;
+            Err(HandleError::Cluster(error @ ClusterError::Invalid { .. })) => {
+                // A policy may never take the changes of a Node, and the next machine for its pods would fare no better.
+                if takes_no_pods(&self.claim.value, node) {
+                    self.report.count("never_registered");
+                    return self.end_machine().await;
+                }
+                self.report_refused_changes(node, &error).await;
+                if !is_overdue(&self.claim.value, self.ports.clock().now()) {
+                    return Err(error.into());
+                }
+                // Past its deadline the machine goes. Pods that are bound to it meanwhile are deleted as well.
+                report_cluster_error(&self.claim.value, &error, &mut self.report);
+                takes_pods = true;
             }
             outcome => outcome?,
         }
@@ -51,6 +62,9 @@ impl<P: Rights> Run<P> {
         let deadline = Deadline::of(&self.claim.value);
         self.set_condition(DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
         let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
+        if takes_pods {
+            plan.evict.clear(); // their successors could come back
+        }
         if let Some(deadline) = deadline {
             let message = format!("All pods will be deleted by {}", deadline.at);
             for about in [Involved::object(node), Involved::claim(&self.claim.value)] {
@@ -80,6 +94,14 @@ impl<P: Rights> Run<P> {
             self.report.count("drained");
         }
         self.end_when_detached(node, &objects.pods, now).await
+    }
+
+    /// Says on Node and NodeClaim that the drain does not begin because a policy refuses the changes of the Node.
+    async fn report_refused_changes(&self, node: &Node, error: &ClusterError) {
+        let message = format!("Failed to drain node, the API server refuses its changes: {error}");
+        for about in [Involved::object(node), Involved::claim(&self.claim.value)] {
+            self.publish(ClusterEvent::warning(about, "FailedDraining", message.clone())).await;
+        }
     }
 
     /// Ends the machine once its volumes are detached, or its deadline has passed. Only now are attachments looked at: each look lists

@@ -1,7 +1,7 @@
 //! Terminations that EC2 refuses.
 
 use super::NODE;
-use super::over_sim::{Refusing, Scene, own_machine, planned, serving};
+use super::over_sim::{Refusing, Scene, ending, own_machine, planned, serving};
 use futures::executor::block_on;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::labels;
@@ -154,6 +154,27 @@ fn a_node_that_never_registered_holds_no_machine_though_its_changes_are_refused(
     assert!(!ends_unchanged(&unregistered(), registered), "pods run there");
     assert!(!ends_unchanged(&unregistered(), |node| node.spec.taints.clear()), "pods may run there");
     assert!(!ends_unchanged(&draining(), |_| {}), "the Node was read before it registered");
+}
+
+#[test]
+fn a_node_whose_changes_are_refused_says_so_and_holds_no_machine_past_its_deadline() {
+    let mut scene = Scene::of(&ending(Some(at(60))));
+    scene.simulation.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
+    let run = |scene: &Scene| {
+        let ports = scene.simulation.ports();
+        let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
+        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+    };
+    let report = run(&scene);
+    assert_eq!((report.counted("left_for_later"), scene.state()), (1, InstanceState::Running), "its pods would come back");
+    let events = scene.events("FailedDraining");
+    assert!(events.len() == 2 && events.iter().all(|text| text.contains("denied the request")), "on Node and NodeClaim: {events:?}");
+    scene.set_time(61);
+    assert_eq!(run(&scene).counted("left_for_later"), 0);
+    scene.set_time(67);
+    let report = run(&scene);
+    assert_eq!((report.counted("termination_sent"), scene.state() == InstanceState::Running), (1, false));
+    assert!(report.metrics.iter().any(|one| one.metric == "whittle_failed_runs"), "the policy is still in the way");
 }
 
 /// What EC2 says of an instance that has ended, of a claim whose Node never joined or did.
