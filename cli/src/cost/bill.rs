@@ -75,6 +75,8 @@ pub(super) fn month(simulated: &Simulated, size: &Size, architecture: Architectu
     // The tier is used up by all requests alike.
     let free_share = (free::SQS / requests.iter().sum::<f64>().max(1.0)).min(1.0);
     let queue = |name, quantity: f64, price| line(name, quantity, "requests", price, quantity * free_share);
+    // Only messages of several clusters name theirs (ADR 0067).
+    let message = if size.clusters > 1 { prices::SQS_STANDARD + prices::SQS_FAIR } else { prices::SQS_STANDARD };
     let clusters = f64::from(size.clusters);
     let stored = (real(simulated.table_bytes) * clusters
         + average(|used| used.decision_writes) * DecisionRecord::RETENTION.as_secs_f64() / 3_600.0 * 1_024.0)
@@ -86,7 +88,7 @@ pub(super) fn month(simulated: &Simulated, size: &Size, architecture: Architectu
         line("Lambda, invocations", of(|used| used.invocations), "invocations", prices::INVOCATION, free::INVOCATIONS),
         queue("SQS, polls of empty standard queues", requests[0], prices::SQS_STANDARD),
         queue("SQS, polls of empty FIFO queues", requests[1], prices::SQS_FIFO),
-        queue("SQS, messages of standard queues", requests[2], prices::SQS_STANDARD),
+        queue("SQS, messages of standard queues", requests[2], message),
         queue("SQS, messages of FIFO queues", requests[3], prices::SQS_FIFO),
         line("Scheduler", of(|used| used.scheduled), "invocations", prices::SCHEDULED, free::SCHEDULED),
         line("DynamoDB, reads", of(|used| used.reads), "units", prices::READ_UNIT, 0.0),
@@ -115,7 +117,7 @@ fn used(hourly: &Hourly, size: &Size) -> Use {
         out.scheduled += rates.ticks;
         // Sent, received and deleted.
         let requests = (rates.messages + 2.0 * rates.batches) * clusters;
-        *(if is_fifo(*function) { &mut out.fifo } else { &mut out.standard }) += requests;
+        *(if function.has_fifo_queue() { &mut out.fifo } else { &mut out.standard }) += requests;
         out.log_bytes += rates.log_bytes * clusters + invocations * real(PLATFORM_LINES);
     }
     for ((function, kind), (reads, writes)) in &hourly.table {
@@ -131,11 +133,6 @@ fn used(hourly: &Hourly, size: &Size) -> Use {
     out.writes += 60.0 / f64::from(SPOT_PRICE_MINUTES) * CATALOG_WRITE_UNITS;
     out.series = hourly.series * clusters;
     out
-}
-
-/// Whether a function's queue is a FIFO queue.
-const fn is_fifo(function: Function) -> bool {
-    matches!(function, Function::Schedule | Function::Consolidate)
 }
 
 /// The sum of a bill.

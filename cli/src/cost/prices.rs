@@ -17,6 +17,8 @@ pub(super) const GB_SECOND_X86: f64 = 0.000_016_666_7;
 pub(super) const INVOCATION: f64 = 0.2e-6;
 /// Dollars for a request to a standard queue.
 pub(super) const SQS_STANDARD: f64 = 0.4e-6;
+/// Dollars more for one about a message that has a group (fair queues).
+pub(super) const SQS_FAIR: f64 = 0.1e-6;
 /// Dollars for a request to a FIFO queue.
 pub(super) const SQS_FIFO: f64 = 0.5e-6;
 /// Dollars for a unit of reading.

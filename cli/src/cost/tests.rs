@@ -69,6 +69,8 @@ fn more_clusters_share_queues_and_alarms_only() {
         assert!((line(&one, name) - line(&many, name)).abs() < 1e-9, "{name}");
     }
     assert!((line(&many, "SQS, messages of FIFO queues") / line(&one, "SQS, messages of FIFO queues") - 9.0).abs() < 1e-9);
+    let standard = line(&many, "SQS, messages of standard queues") / line(&one, "SQS, messages of standard queues");
+    assert!((standard - 9.0 * 1.25).abs() < 1e-9, "messages of several clusters are told apart, which costs a quarter more: {standard}");
     assert!(line(&one, "CloudWatch, custom metrics").abs() < 1e-9, "a cluster without machines and problems has none");
     let invocations = line(&many, "Lambda, invocations") / line(&one, "Lambda, invocations");
     assert!(invocations > 4.0 && invocations < 9.0, "a tick is one invocation for all clusters: {invocations}");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use whittle_claims::{CONSOLIDATE_DELAY, Doorbell, Function, Sending};
 use whittle_ports::{Clock, QueueError, Queues};
-use whittle_units::SignedDuration;
+use whittle_units::{ClusterName, SignedDuration};
 
 /// The queue of each kind of doorbell; empty where the role may not send to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,23 +87,41 @@ pub struct SqsQueues {
     urls: QueueUrls,
     accepted: Arc<Accepted>,
     clock: Arc<dyn Clock + Send>,
+    /// Whether messages of standard queues name their cluster.
+    has_tenants: bool,
 }
 
 /// The longest delay of an SQS message, in seconds.
 const DELAY_MAX: i64 = 900;
 /// The most messages of one request.
 const BATCH_MAX: usize = 10;
+/// The longest group id of a message, in characters.
+const GROUP_MAX: usize = 128;
+
+/// A cluster's name as the group of messages in a standard queue, if SQS accepts it as one: without a group they are delivered as well.
+/// The names that EKS allows are accepted: letters, digits, hyphens and underscores, a hundred of them at most.
+fn tenant(cluster: &ClusterName) -> Option<&str> {
+    Some(cluster.as_str()).filter(|name| (1..=GROUP_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic()))
+}
 
 impl SqsQueues {
     /// The client may be shared by all invocations; the clock belongs to one.
     pub fn new(sqs: aws_sdk_sqs::Client, urls: QueueUrls, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { sqs, urls, accepted: Arc::default(), clock }
+        Self { sqs, urls, accepted: Arc::default(), clock, has_tenants: false }
     }
 
     /// The same with what earlier invocations of the execution environment have sent.
     #[must_use]
     pub fn remembering(self, accepted: Arc<Accepted>) -> Self {
         Self { accepted, ..self }
+    }
+
+    /// The same for a deployment that serves so many clusters. Messages of several clusters name theirs in standard queues too, so that
+    /// SQS delivers those of the others first while one of them keeps the receivers busy; with one cluster nobody would gain by what that
+    /// costs.
+    #[must_use]
+    pub fn shared_by(self, clusters: usize) -> Self {
+        Self { has_tenants: clusters > 1, ..self }
     }
 }
 
@@ -133,7 +151,11 @@ impl SqsQueues {
                 merged = (queue_delay > SignedDuration::ZERO).then(|| (place, id.clone()));
                 request.message_group_id(doorbell.cluster().as_str()).message_deduplication_id(id)
             }
-            Sending::Delayed(delay) => request.delay_seconds(i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default()),
+            Sending::Delayed(delay) => {
+                let group = tenant(doorbell.cluster()).filter(|_| self.has_tenants).map(str::to_owned);
+                let seconds = i32::try_from(delay.as_secs().clamp(0, DELAY_MAX)).unwrap_or_default();
+                request.delay_seconds(seconds).set_message_group_id(group)
+            }
         };
         let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
         let sent = request.customize().config_override(Builder::new().timeout_config(limits)).send().await;

@@ -70,7 +70,7 @@ impl Doorbell {
             Self::Sweep { .. } => Function::Sweep,
         }
     }
-    /// Its cluster: the FIFO message group.
+    /// Its cluster: the message group of a FIFO queue, and the tenant of a standard one.
     pub const fn cluster(&self) -> &ClusterName {
         match self {
             Self::Schedule { cluster }

@@ -63,6 +63,11 @@ impl Function {
         }
     }
 
+    /// Whether the queue that wakes it is a FIFO queue, of which a message in flight holds back the others of its cluster.
+    pub const fn has_fifo_queue(self) -> bool {
+        matches!(self, Self::Schedule | Self::Consolidate)
+    }
+
     /// Whether the template reserves concurrency for it by default.
     pub const fn is_reserved(self) -> bool {
         matches!(self, Self::Relay | Self::Interrupt)

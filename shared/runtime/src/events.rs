@@ -133,7 +133,7 @@ fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Res
     for record in records {
         let record = SqsMessage::deserialize(record).map_err(|error| format!("a record is not a message of SQS: {error}"))?;
         let message_id = record.message_id.clone().ok_or("a record is not a message of SQS: it has no messageId")?;
-        decoded.in_flight.add(&message_id, &record);
+        decoded.in_flight.add(function, &message_id, &record);
         let body = record.body.unwrap_or_default();
         if let Some(instance) = started_instance(function, &body) {
             decoded.started.push(StartedMessage { instance, message_id });

@@ -1,5 +1,5 @@
 //! Messages while an invocation holds them: SQS delivers them to nobody else, and of a FIFO queue no other message of their group, which is
-//! their cluster.
+//! their cluster. Messages of a standard queue may name their cluster too, and hold nothing back (ADR 0067).
 
 use crate::Function;
 use aws_lambda_events::sqs::SqsMessage;
@@ -35,17 +35,18 @@ struct Receipt {
     handle: String,
     /// How often it was received, this time included; 0 if that is not known.
     receives: u32,
-    /// Its group of a FIFO queue.
+    /// Its group, if it holds back other messages of that.
     group: Option<String>,
 }
 
 impl InFlight {
-    /// Takes note of a message.
-    pub(crate) fn add(&mut self, id: &str, message: &SqsMessage) {
+    /// Takes note of a message of the queue that wakes `function`.
+    pub(crate) fn add(&mut self, function: Function, id: &str, message: &SqsMessage) {
         let Some(handle) = message.receipt_handle.clone() else { return };
         let attribute = |name: &str| message.attributes.get(name);
         let receives = attribute("ApproximateReceiveCount").and_then(|count| count.parse().ok()).unwrap_or_default();
-        self.0.insert(id.to_owned(), Receipt { handle, receives, group: attribute("MessageGroupId").cloned() });
+        let group = attribute("MessageGroupId").filter(|_| function.has_fifo_queue()).cloned();
+        self.0.insert(id.to_owned(), Receipt { handle, receives, group });
     }
 
     /// Deletes messages whose work another invocation does, so that their groups need not wait for this one. What cannot be deleted, Lambda
@@ -92,12 +93,12 @@ mod tests {
     use serde_json::{Value, json};
     use std::sync::Mutex;
 
-    /// Messages by id, with their attributes; the handle of `x` is `of-x`.
-    fn in_flight(messages: &[(&str, Value)]) -> InFlight {
+    /// Messages of a function's queue by id, with their attributes; the handle of `x` is `of-x`.
+    fn in_flight(function: Function, messages: &[(&str, Value)]) -> InFlight {
         let mut in_flight = InFlight::default();
         for (id, attributes) in messages {
             let message = json!({ "messageId": id, "receiptHandle": format!("of-{id}"), "attributes": attributes });
-            in_flight.add(id, &SqsMessage::deserialize(&message).expect("it is a message"));
+            in_flight.add(function, id, &SqsMessage::deserialize(&message).expect("it is a message"));
         }
         in_flight
     }
@@ -117,26 +118,28 @@ mod tests {
     /// When messages come again that fail: seconds and handles.
     fn retries(function: Function, messages: &[(&str, Value)]) -> Vec<(i64, Vec<String>)> {
         let failed: Vec<String> = messages.iter().map(|(id, _)| (*id).to_owned()).collect();
-        let in_flight = in_flight(messages);
+        let in_flight = in_flight(function, messages);
         in_flight.retries(function, &failed).into_iter().map(|(delay, handles)| (delay.as_secs(), owned(&handles))).collect()
     }
 
     #[test]
     fn a_message_is_noted_with_its_group_and_how_often_it_was_received() {
-        let noted = in_flight(&[
+        let messages = [
             ("again", grouped("prod", 2)),
-            ("standard", single(1)),
+            ("single", single(1)),
             ("uncounted", json!({})),
             ("odd", json!({ "ApproximateReceiveCount": "many" })),
-        ]);
+        ];
         let receipt = |id: &str, receives, group: Option<&str>| {
             (id.to_owned(), Receipt { handle: format!("of-{id}"), receives, group: group.map(str::to_owned) })
         };
         let expected =
-            [receipt("again", 2, Some("prod")), receipt("odd", 0, None), receipt("standard", 1, None), receipt("uncounted", 0, None)];
-        assert_eq!(noted.0, expected.into());
+            [receipt("again", 2, Some("prod")), receipt("odd", 0, None), receipt("single", 1, None), receipt("uncounted", 0, None)];
+        assert_eq!(in_flight(Function::Schedule, &messages).0, expected.into());
+        let of_standard = in_flight(Function::Launch, &messages);
+        assert!(of_standard.0.values().all(|receipt| receipt.group.is_none()), "there it names only whose message it is: {of_standard:?}");
         let mut none = InFlight::default();
-        none.add("x", &SqsMessage::deserialize(&json!({ "messageId": "x" })).expect("it is a message"));
+        none.add(Function::Schedule, "x", &SqsMessage::deserialize(&json!({ "messageId": "x" })).expect("it is a message"));
         assert_eq!(none, InFlight::default(), "nothing can be done with a message that has no handle");
     }
 
@@ -154,6 +157,14 @@ mod tests {
         assert_eq!(retries(Function::Schedule, &messages), [(5, owned(&["of-b1", "of-b2"])), (15, owned(&["of-a1", "of-a2"]))]);
         let last = [("a1", grouped("a", 3)), ("a2", grouped("a", 1))];
         assert!(retries(Function::Schedule, &last).is_empty(), "what is first in the group holds the second back");
+    }
+
+    #[test]
+    fn messages_of_a_cluster_in_a_standard_queue_come_again_each_by_its_own_count() {
+        let messages = [("a1", grouped("a", 3)), ("a2", grouped("a", 1)), ("a3", grouped("a", 2)), ("b1", grouped("b", 1))];
+        for function in [Function::Launch, Function::Register, Function::Terminate, Function::Interrupt] {
+            assert_eq!(retries(function, &messages), [(5, owned(&["of-a2", "of-b1"])), (15, owned(&["of-a3"]))], "{function}");
+        }
     }
 
     /// Notes what is asked of it, and refuses it if it is told to.
@@ -184,14 +195,14 @@ mod tests {
 
     #[test]
     fn only_messages_that_failed_come_again_early_and_a_refusal_stops_nothing() {
-        let messages = [("m1", single(1)), ("m2", single(2)), ("done", single(1)), ("m3", single(3))];
+        let noted = in_flight(Function::Launch, &[("m1", single(1)), ("m2", single(2)), ("done", single(1)), ("m3", single(3))]);
         for refuses in [false, true] {
             let queue = FakeQueue { refuses, ..FakeQueue::default() };
-            block_on(in_flight(&messages).retry_soon(Function::Launch, &queue, &owned(&["m1", "m2", "m3", "of no batch"])));
+            block_on(noted.retry_soon(Function::Launch, &queue, &owned(&["m1", "m2", "m3", "of no batch"])));
             assert_eq!(queue.asked(), ["redeliver of-m1 after 5 s", "redeliver of-m2 after 15 s"], "refuses: {refuses}");
         }
         let queue = FakeQueue::default();
-        block_on(in_flight(&messages).retry_soon(Function::Launch, &queue, &owned(&["m3"])));
+        block_on(noted.retry_soon(Function::Launch, &queue, &owned(&["m3"])));
         assert!(queue.asked().is_empty(), "it comes by the visibility timeout");
     }
 
@@ -200,8 +211,11 @@ mod tests {
         let messages = [("a1", grouped("a", 1)), ("a2", grouped("a", 1)), ("single", single(1))];
         for refuses in [false, true] {
             let queue = FakeQueue { refuses, ..FakeQueue::default() };
-            block_on(in_flight(&messages).release(Function::Schedule, &queue, &owned(&["a1", "a2", "single"])));
+            block_on(in_flight(Function::Schedule, &messages).release(Function::Schedule, &queue, &owned(&["a1", "a2", "single"])));
             assert_eq!(queue.asked(), ["remove of-a1", "remove of-a2"]);
         }
+        let queue = FakeQueue::default();
+        block_on(in_flight(Function::Register, &messages).release(Function::Register, &queue, &owned(&["a1", "a2", "single"])));
+        assert!(queue.asked().is_empty(), "in a standard queue no message holds another back");
     }
 }

@@ -81,10 +81,11 @@ impl Connections {
     /// The adapters for one invocation.
     pub(crate) fn shell(&self, clock: InvocationClock) -> Shell {
         let shared = Arc::new(clock);
+        let queues = SqsQueues::new(self.sqs.clone(), self.environment.queues.clone(), shared.clone());
         Shell {
             store: DynamoStore::new(self.dynamo.clone(), &self.environment.table, shared.clone()),
-            cluster: self.clusters.with_clock(shared.clone()),
-            queues: SqsQueues::new(self.sqs.clone(), self.environment.queues.clone(), shared).remembering(Arc::clone(&self.accepted)),
+            cluster: self.clusters.with_clock(shared),
+            queues: queues.remembering(Arc::clone(&self.accepted)).shared_by(self.settings().clusters.len()),
             settings: self.environment.settings.clone(),
             clock,
             config: self.config.clone(),

@@ -243,6 +243,33 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
 }
 
 #[test]
+fn messages_of_several_clusters_name_theirs_in_standard_queues_too() {
+    let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
+    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), sweep: "https://sqs/1/sweep".into(), ..QueueUrls::default() };
+    let rung = |clusters, doorbell: Doorbell| {
+        let wire = Wire::answering([(200, &sent)]);
+        let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls.clone(), clock()).shared_by(clusters);
+        run(queues.send(doorbell, SignedDuration::ZERO)).unwrap();
+        serde_json::from_str::<Value>(&wire.bodies()[0]).unwrap()
+    };
+    let longest = format!("{}_1-Z", "a".repeat(96));
+    for name in ["demo", longest.as_str(), &"b".repeat(128)] {
+        let body = rung(2, Doorbell::sweep(name.into()));
+        assert_eq!((&body["MessageGroupId"], &body["DelaySeconds"]), (&json!(name), &json!(0)));
+        assert_eq!(body.get("MessageDeduplicationId"), None, "standard queues refuse it");
+    }
+    for clusters in [0, 1] {
+        let body = rung(clusters, Doorbell::sweep("demo".into()));
+        assert_eq!(body.get("MessageGroupId"), None, "there is nobody else to be fair to");
+        assert_eq!(rung(clusters, Doorbell::Schedule { cluster: "demo".into() })["MessageGroupId"], json!("demo"), "FIFO queues demand it");
+    }
+    // SQS would refuse the message.
+    for name in ["", "two words", "größer", "tab\t", &"c".repeat(129)] {
+        assert_eq!(rung(2, Doorbell::sweep(name.into())).get("MessageGroupId"), None, "{name:?}");
+    }
+}
+
+#[test]
 fn what_a_queue_would_drop_is_not_sent_and_what_failed_is_sent_again() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let denied = json!({"__type": "AccessDenied", "message": "no"}).to_string();

@@ -146,6 +146,27 @@ async fn messages_that_failed_come_again_together_and_one_that_cannot_be_changed
 }
 
 #[tokio::test]
+async fn messages_of_a_cluster_in_a_standard_queue_do_not_hold_each_other_back() {
+    let Some(ministack) = Ministack::start() else { return };
+    let sqs = client(&ministack);
+    let launch = queue(&sqs, "launch", &[(QueueAttributeName::VisibilityTimeout, "180")]).await;
+    let queues = SqsQueues::new(sqs.clone(), QueueUrls { launch: launch.clone(), ..QueueUrls::default() }, clock()).shared_by(2);
+    let doorbell = |claim: &str| Doorbell::Launch { cluster: "prod".into(), claims: vec![claim.into()] };
+    // Equal ones are two messages: nothing is deduplicated.
+    for claim in ["c-1", "c-2", "c-1"] {
+        queues.send(doorbell(claim), SignedDuration::ZERO).await.unwrap();
+    }
+    let one = async || {
+        let request = sqs.receive_message().queue_url(&launch).max_number_of_messages(1);
+        let answer = request.message_system_attribute_names(MessageSystemAttributeName::All).send().await.unwrap();
+        answer.messages.unwrap_or_default().pop().unwrap()
+    };
+    for _ in 0..3 {
+        assert_eq!(group(&one().await), "prod", "while the ones before it are in flight");
+    }
+}
+
+#[tokio::test]
 async fn a_delayed_doorbell_is_not_received_before_it_is_due() {
     let Some(ministack) = Ministack::start() else { return };
     let sqs = client(&ministack);

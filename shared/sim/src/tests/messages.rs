@@ -245,6 +245,11 @@ fn limits_equal_those_of_the_template() {
         assert_eq!(of(resource, "Timeout"), Some(limits.timeout.as_secs()), "{function}: Timeout");
         assert_eq!(of(queue, "VisibilityTimeout"), Some(limits.visibility.as_secs()), "{function}: VisibilityTimeout");
         assert_eq!(of(queue, "maxReceiveCount"), Some(i64::from(limits.receives)), "{function}: maxReceiveCount");
+        assert_eq!(
+            template.contains(&format!("\n  {queue}:\n    Type: AWS::SQS::Queue\n    Properties:\n      FifoQueue: true\n")),
+            function.has_fifo_queue(),
+            "{function}: FifoQueue"
+        );
     }
     assert_eq!(property(&template, "ConsolidateQueue", "DelaySeconds"), Some(CONSOLIDATE_DELAY.as_secs()));
     assert_eq!(property(&template, "PlanDelaySeconds", "Default"), Some(PLAN_DELAY.as_secs()));
