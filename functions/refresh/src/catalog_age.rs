@@ -1,11 +1,13 @@
 //! The region's catalog: when it was last read, and which of its parts are read again. Reservations have to be read in every run and
-//! spot prices often; types, zones and on-demand prices need not. All clusters of the region share the catalog and its reads.
+//! spot prices often; types, zones and on-demand prices need not. All clusters of the region share the catalog and its reads: where several
+//! are served, one run reads it while those of the others go on with what is there.
 
 use crate::{Done, Rights, Run};
 use whittle_api::karpenter::Ec2NodeClass;
-use whittle_claims::{CatalogReads, Revision};
+use whittle_claims::{CatalogAttempt, CatalogReads, Revision};
 use whittle_ports::{
-    CatalogWriter, Clock, ClusterEvent, Discovery, HandleError, Involved, RegionStore, StoreError, metrics, publish_event, unless_conflict,
+    CatalogWriter, Clock, CloudError, ClusterEvent, Discovery, HandleError, Involved, RegionStore, StoreError, metrics, publish_event,
+    unless_conflict,
 };
 use whittle_snapshot::warm;
 use whittle_units::{SignedDuration, Timestamp};
@@ -54,6 +56,16 @@ impl<P: Rights> Run<'_, P> {
             done.prices_failed = reads.prices_failed;
             return Ok(());
         }
+        // One that is not there, or that nobody can read, is waited for by everybody: whoever can reads it.
+        if let Some(attempt) = known_reads.attempt.as_ref().filter(|attempt| self.is_shared() && readable.is_some() && attempt.holds(now)) {
+            done.report.count("catalog_left_to_another");
+            done.prices_failed = reads.prices_failed;
+            return left_to_another(attempt);
+        }
+        if self.is_shared() {
+            reads.attempt = now.checked_add(CatalogAttempt::LONGEST).ok().map(|until| CatalogAttempt { until, failed: None });
+            self.ports.store().put_catalog_reads(&reads).await?;
+        }
         let mut failure = None;
         let mut current = readable.map(<[u8]>::to_vec);
         if !types_are_fresh {
@@ -72,6 +84,7 @@ impl<P: Rights> Run<'_, P> {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
+        reads.attempt = failure.as_ref().and_then(|error| self.failed_attempt(error));
         if let Some(blob) = current {
             let expected = stored.as_ref().map_or(Revision::ABSENT, |stored| stored.revision);
             let is_new = known != Some(blob.as_slice());
@@ -81,12 +94,24 @@ impl<P: Rights> Run<'_, P> {
                 if is_new {
                     done.change();
                 }
-                if reads != known_reads {
+                if reads != known_reads || self.is_shared() {
                     self.ports.store().put_catalog_reads(&reads).await?;
                 }
             }
         }
         failure.map_or(Ok(()), |error| Err(HandleError::Cloud(error)))
+    }
+
+    /// Whether other clusters share the catalog.
+    fn is_shared(&self) -> bool {
+        self.settings.clusters.len() > 1
+    }
+
+    /// What holds the others back after a read that failed: each of them would ask an API again that answers nobody, for as long as it
+    /// takes to fail, before it looks at its classes.
+    fn failed_attempt(&self, error: &CloudError) -> Option<CatalogAttempt> {
+        let until = self.ports.clock().now().checked_add(CatalogAttempt::PAUSE).ok().filter(|_| self.is_shared())?;
+        Some(CatalogAttempt { until, failed: Some(error.to_string()) })
     }
 
     /// Shows why prices could not be read, which no other object does: nodes are chosen by prices that stand in, and types without one are
@@ -110,4 +135,10 @@ impl<P: Rights> Run<'_, P> {
             found => Ok(found?.unwrap_or_default()),
         }
     }
+}
+
+/// The outcome for a run that leaves the catalog to another. If that failed, so has this one: the alarm counts what each cluster lacks.
+fn left_to_another(attempt: &CatalogAttempt) -> Result<(), HandleError> {
+    let Some(reason) = &attempt.failed else { return Ok(()) };
+    Err(HandleError::NotYet { what: format!("a newer catalog of the region (another run could not read it just now: {reason})") })
 }

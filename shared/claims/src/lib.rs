@@ -33,7 +33,7 @@ mod zone_shift;
 pub use at_rest::{AtRest, oversize, text_at_rest};
 pub use block_ends::BlockEnds;
 pub use bucket::{Bucket, BucketName};
-pub use catalog_reads::CatalogReads;
+pub use catalog_reads::{CatalogAttempt, CatalogReads};
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, OverlaidPrice, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};
 pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, PLAN_DELAY_MAX, Sending};

@@ -2,11 +2,12 @@
 
 use super::{Counting, cluster, over, world};
 use futures::executor::block_on;
+use whittle_claims::{CatalogAttempt, CatalogReads};
 use whittle_ec2::facts::Catalog;
-use whittle_ports::{CatalogWriter, RegionStore, Settings};
+use whittle_ports::{CatalogWriter, Clock, HandleError, RegionStore, Settings};
 use whittle_sim::SimPorts;
 use whittle_testkit::TestWorld;
-use whittle_units::{Price, SignedDuration};
+use whittle_units::{ClusterName, Price, SignedDuration};
 
 /// Runs every `every` minutes, and the expected number of reads of types and of spot prices.
 #[track_caller]
@@ -68,6 +69,79 @@ fn clusters_of_a_region_share_a_read() {
         block_on(run.refresh_catalog(&mut crate::Done::default())).unwrap();
     }
     assert_eq!(ec2.counts(), [1, 1, 0]);
+}
+
+/// The catalog's part of a run for a cluster of a deployment that serves these.
+fn read_for(ports: &SimPorts, ec2: &Counting<'_>, cluster: &str, served: &[&str]) -> Result<(), HandleError> {
+    let settings = Settings { clusters: served.iter().map(|&name| name.into()).collect(), ..Settings::default() };
+    let cluster = ClusterName::new(cluster);
+    let run = crate::Run { ports: over(ports, ec2), settings: &settings, cluster: &cluster };
+    block_on(run.refresh_catalog(&mut crate::Done::default()))
+}
+
+fn stored_reads(ports: &SimPorts) -> CatalogReads {
+    block_on(ports.catalog_reads()).unwrap().unwrap()
+}
+
+const TWO: [&str; 2] = ["first", "second"];
+
+#[test]
+fn a_read_that_is_under_way_is_left_to_whoever_began_it_but_not_for_ever() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    simulation.run_for(SignedDuration::from_hours(12));
+    let until = ports.now().checked_add(SignedDuration::from_secs(60)).unwrap();
+    let begun = CatalogReads { attempt: Some(CatalogAttempt { until, failed: None }), ..stored_reads(&ports) };
+    block_on(ports.put_catalog_reads(&begun)).unwrap();
+    let ec2 = Counting::over(&ports);
+    read_for(&ports, &ec2, "second", &TWO).unwrap();
+    assert_eq!((ec2.counts(), stored_reads(&ports)), ([0, 0, 0], begun.clone()), "it goes on with what is there");
+    read_for(&ports, &ec2, "alone", &["alone"]).unwrap();
+    assert_eq!((ec2.counts(), stored_reads(&ports).attempt), ([1, 1, 0], None), "nobody else reads for the only cluster");
+
+    block_on(ports.put_catalog_reads(&begun)).unwrap();
+    simulation.run_for(SignedDuration::from_secs(61));
+    read_for(&ports, &ec2, "second", &TWO).unwrap();
+    assert_eq!((ec2.counts(), stored_reads(&ports).attempt), ([2, 2, 0], None), "the run that began it has died");
+}
+
+#[test]
+fn a_catalog_that_nobody_can_read_is_read_by_all() {
+    let simulation = world();
+    let ports = simulation.ports();
+    replace_catalog(&ports, b"damaged");
+    let until = ports.now().checked_add(SignedDuration::from_secs(60)).unwrap();
+    let begun = CatalogReads { attempt: Some(CatalogAttempt { until, failed: None }), ..stored_reads(&ports) };
+    block_on(ports.put_catalog_reads(&begun)).unwrap();
+    let ec2 = Counting::over(&ports);
+    read_for(&ports, &ec2, "second", &TWO).unwrap();
+    assert_eq!(ec2.counts(), [1, 1, 0]);
+    assert!(Catalog::decode(&stored_catalog(&ports)).is_ok());
+}
+
+#[test]
+fn what_could_not_be_read_for_a_cluster_is_not_tried_at_once_for_all_others() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    simulation.run_for(SignedDuration::from_hours(12));
+    let broken = Counting { refuses_types: true, refuses_prices: true, ..Counting::over(&ports) };
+    assert!(matches!(read_for(&ports, &broken, "first", &TWO), Err(HandleError::Cloud(_))));
+    for cluster in ["second", "first"] {
+        let error = read_for(&ports, &broken, cluster, &TWO).unwrap_err();
+        assert!(error.to_string().contains("DescribeInstanceTypes"), "the alarm counts it for {cluster} as well: {error}");
+    }
+    assert_eq!(broken.counts(), [1, 1, 0]);
+    simulation.run_for(SignedDuration::from_secs(26));
+    assert!(matches!(read_for(&ports, &broken, "second", &TWO), Err(HandleError::Cloud(_))));
+    assert_eq!(broken.counts(), [2, 2, 0]);
+    // The only cluster of a deployment tries each time.
+    assert!(matches!(read_for(&ports, &broken, "alone", &["alone"]), Err(HandleError::Cloud(_))));
+    assert_eq!((broken.counts(), stored_reads(&ports).attempt), ([3, 3, 0], None));
+
+    let ec2 = Counting::over(&ports);
+    read_for(&ports, &ec2, "first", &TWO).unwrap();
+    read_for(&ports, &ec2, "second", &TWO).unwrap();
+    assert_eq!((ec2.counts(), stored_reads(&ports).attempt), ([1, 1, 0], None));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{CatalogWriter, RegionStore, StoreError, TokenBuckets};
 use futures::future::join_all;
-use whittle_claims::{Bucket, BucketName, CatalogReads, OfferingKey, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, CatalogAttempt, CatalogReads, OfferingKey, Revision, StockOut, Stored};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Runs the whole suite on an unused region.
@@ -104,7 +104,12 @@ async fn the_times_of_the_catalog_are_those_of_the_last_write(store: &impl Catal
     assert_eq!(store.catalog_reads().await, Ok(None), "the region is fresh");
     for reads in [
         CatalogReads { types: Some(now), ..CatalogReads::default() },
-        CatalogReads { types: Some(now), spot_prices: Some(after(now, 300)), prices_failed: Some("denied".to_owned()) },
+        CatalogReads {
+            types: Some(now),
+            spot_prices: Some(after(now, 300)),
+            prices_failed: Some("denied".to_owned()),
+            attempt: Some(CatalogAttempt { until: after(now, 60), failed: Some("throttled".to_owned()) }),
+        },
         CatalogReads::default(),
     ] {
         store.put_catalog_reads(&reads).await.expect("the store responds");
