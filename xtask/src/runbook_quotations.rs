@@ -25,6 +25,8 @@ const FOREIGN: &[(&str, &str)] = &[
     ("Url4xxCount", "Lambda's metric"),
     ("Runtime.InvalidEntrypoint", "Lambda's own line"),
     ("exec format error", "Linux"),
+    ("ApproximateNumberOfNoisyGroups", "SQS' metric"),
+    ("ApproximateAgeOfOldestMessageInQuietGroups", "SQS' metric"),
     ("RequestLimitExceeded", "EC2's code"),
     ("UnauthorizedOperation", "EC2's code"),
     ("encoded authorization failure message", "EC2's message"),
