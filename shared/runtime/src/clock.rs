@@ -1,5 +1,6 @@
 //! The system clock, with the deadline of an invocation.
 
+use crate::Function;
 use whittle_ports::{Clock, Deadline};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -7,6 +8,10 @@ use whittle_units::{SignedDuration, Timestamp};
 const RESERVE_PART: i32 = 10;
 const RESERVE_MIN: SignedDuration = SignedDuration::from_millis(100);
 const RESERVE_MAX: SignedDuration = SignedDuration::from_secs(2);
+
+/// The longest that an invocation of `interrupt` waits for API servers. What it writes there is best effort; a server that hangs would hold
+/// each of its cluster's notices for the whole invocation, while those of other clusters wait, which leave two minutes.
+const NOTICE_WAIT_MAX: SignedDuration = SignedDuration::from_secs(4);
 
 /// The clock of one invocation.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +26,15 @@ impl InvocationClock {
         let left = ends.duration_since(now).max(SignedDuration::ZERO);
         let reserve = (left / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
         Self { deadline: Deadline(ends.checked_sub(reserve).unwrap_or(ends)) }
+    }
+
+    /// The clock for what `function`, invoked at `now`, asks of clusters.
+    pub(crate) fn for_clusters(self, function: Function, now: Timestamp) -> Self {
+        if function != Function::Interrupt {
+            return self;
+        }
+        let latest = Deadline(now.checked_add(NOTICE_WAIT_MAX).unwrap_or(Timestamp::MAX));
+        Self { deadline: self.deadline.min(latest) }
     }
 }
 
@@ -79,5 +93,19 @@ mod tests {
         check(500, 400);
         check(50, 0);
         check(-1, 0);
+    }
+
+    #[test]
+    fn notices_wait_for_a_cluster_only_briefly() {
+        let now = Timestamp::from_second(1_800_000_000).expect("in range");
+        let left = |function, left_ms| {
+            let ends = u64::try_from(now.as_millisecond() + left_ms).expect("after 1970");
+            InvocationClock::until(ends, now).for_clusters(function, now).deadline().left(now).as_millis()
+        };
+        for function in Function::ALL {
+            let expected = if function == Function::Interrupt { 4_000 } else { 9_000 };
+            assert_eq!(left(function, 10_000), expected, "{function}");
+            assert_eq!(left(function, 2_000), 1_800, "{function}: never longer than the invocation");
+        }
     }
 }

@@ -37,7 +37,7 @@ where
     let handler = &handler;
     lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
         let clock = InvocationClock::until(event.context.deadline, Timestamp::now());
-        let shell = connections.shell(clock);
+        let shell = connections.shell(function, clock);
         let decoded = match events::decode(function, &event.payload, &connections.settings().clusters) {
             Ok(decoded) => decoded,
             Err(reason) => {
@@ -297,7 +297,7 @@ where
     let secrets = &connections.relay_secrets().await?;
     let handler = &handler;
     lambda_runtime::run(service_fn(|event: LambdaEvent<Value>| async move {
-        let mut shell = connections.shell(InvocationClock::until(event.context.deadline, Timestamp::now()));
+        let mut shell = connections.shell(function, InvocationClock::until(event.context.deadline, Timestamp::now()));
         let url = called_url(&event.context.invoked_function_arn, secrets.is_some());
         let request = match url_request(&event.payload, body_max, url) {
             Ok(request) => request,

@@ -1,5 +1,6 @@
 //! The adapters of a function. Clients are created once per execution environment; each invocation sets its own deadline.
 
+use crate::Function;
 use crate::clock::{InvocationClock, SharedClock};
 use crate::environment::{Environment, EnvironmentError};
 use crate::secrets::RelaySecrets;
@@ -10,7 +11,7 @@ use whittle_aws::{Accepted, BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, 
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, CloudError, Once, Settings};
-use whittle_units::Region;
+use whittle_units::{Region, Timestamp};
 
 /// Why a function does not start.
 #[derive(Debug, thiserror::Error)]
@@ -78,13 +79,13 @@ impl Connections {
         &self.environment.settings
     }
 
-    /// The adapters for one invocation.
-    pub(crate) fn shell(&self, clock: InvocationClock) -> Shell {
+    /// The adapters for one invocation of `function`, which begins now.
+    pub(crate) fn shell(&self, function: Function, clock: InvocationClock) -> Shell {
         let shared = Arc::new(clock);
         let queues = SqsQueues::new(self.sqs.clone(), self.environment.queues.clone(), shared.clone());
         Shell {
-            store: DynamoStore::new(self.dynamo.clone(), &self.environment.table, shared.clone()),
-            cluster: self.clusters.with_clock(shared),
+            store: DynamoStore::new(self.dynamo.clone(), &self.environment.table, shared),
+            cluster: self.clusters.with_clock(Arc::new(clock.for_clusters(function, Timestamp::now()))),
             queues: queues.remembering(Arc::clone(&self.accepted)).shared_by(self.settings().clusters.len()),
             settings: self.environment.settings.clone(),
             clock,
