@@ -58,13 +58,20 @@ impl<P: Rights> Run<'_, P> {
         groups.sort_by_key(|group| Reverse(group.claims.len()));
         let mut waiting = VecDeque::from(groups);
         let (mut calls, mut outcome, mut is_in_time) = (FuturesUnordered::new(), Ok(()), true);
+        let mut reserve = 0;
         loop {
             let free = CALLS_MAX.saturating_sub(calls.len());
             let mut ended = Vec::new();
             if is_in_time && outcome.is_ok() && free > 0 && !waiting.is_empty() {
-                let permitted = beside(&mut calls, &mut ended, self.permitted(waiting.make_contiguous(), free)).await;
+                let permitted = beside(&mut calls, &mut ended, self.permitted(waiting.make_contiguous(), free, reserve)).await;
                 match permitted {
-                    Ok(Some(count)) => calls.extend(waiting.drain(..count).map(|group| Part::begin(self.part(), group))),
+                    Ok(Some(count)) => {
+                        calls.extend(waiting.drain(..count).map(|group| Part::begin(self.part(), group)));
+                        // It asks whenever a call ends, and would take each token as it comes; another cluster's run asks once in seconds.
+                        if count > 0 {
+                            reserve = self.facts.left_to_others;
+                        }
+                    }
                     Ok(None) => is_in_time = false,
                     Err(error) => outcome = Err(error),
                 }
@@ -87,14 +94,14 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// How many of the next calls may be made now. `None` if there is no time left for any.
-    async fn permitted(&mut self, waiting: &[Group], free: usize) -> Result<Option<usize>, HandleError> {
+    async fn permitted(&mut self, waiting: &[Group], free: usize, reserve: u32) -> Result<Option<usize>, HandleError> {
         if !has_time(self.ports.clock()) {
             self.report.hand_over();
             return Ok(None);
         }
         // Before the tokens: what lies between a token and its call makes calls come faster than they were permitted.
         self.ensure_shared_templates(waiting, free).await;
-        self.take_tokens(waiting.len().min(free)).await.map(Some)
+        self.take_tokens(waiting.len().min(free), reserve).await.map(Some)
     }
 
     /// A part of this run, with a report of its own.
@@ -121,11 +128,11 @@ impl<P: Rights> Run<'_, P> {
         part.outcome
     }
 
-    /// Takes a token for each of so many calls, in one request if there are as many. Returns how many calls may be made: all invocations
-    /// of the account share the bucket.
-    async fn take_tokens(&self, calls: usize) -> Result<usize, HandleError> {
+    /// Takes a token for each of so many calls, in one request if there are as many, and leaves `reserve`. Returns how many calls may be
+    /// made: all invocations of the account share the bucket.
+    pub(crate) async fn take_tokens(&self, calls: usize, reserve: u32) -> Result<usize, HandleError> {
         let (name, now) = (BucketName(BUCKET.to_owned()), self.ports.clock().now());
-        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
+        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now).leaving(reserve);
         let wanted = u32::try_from(calls).unwrap_or(BUCKET_SIZE).min(BUCKET_SIZE);
         for count in (1..=wanted).rev() {
             match self.ports.store().take_tokens(&name, &full, count, now).await {
@@ -157,7 +164,7 @@ impl<P: Rights> Run<'_, P> {
 
     /// Takes the token of one call.
     pub(crate) async fn take_token(&self) -> Result<bool, HandleError> {
-        Ok(self.take_tokens(1).await? == 1)
+        Ok(self.take_tokens(1, 0).await? == 1)
     }
 
     /// Stores the call of a new group, then makes it.

@@ -190,7 +190,8 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     let changed = BTreeSet::new();
     let measured = measured.into_iter().map(|stored| stored.value).collect();
     let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices: BTreeMap::new() };
-    Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access: (&record.value.info).into(), min_values, now }))
+    let (access, left_to_others) = ((&record.value.info).into(), u32::from(settings.clusters.len() > 1));
+    Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access, min_values, left_to_others, now }))
 }
 
 /// The class, not ready if it refers to another cluster's resources: `refresh` checks this too, but settings may be newer than

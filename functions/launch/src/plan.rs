@@ -32,6 +32,8 @@ pub(crate) struct Facts {
     pub(crate) access: ClusterAccess,
     /// What happens to a claim whose `minValues` the types of one call cannot satisfy.
     pub(crate) min_values: MinValuesPolicy,
+    /// Tokens for calls that a run which has made some leaves to other clusters.
+    pub(crate) left_to_others: u32,
     /// When all this was read.
     pub(crate) now: Timestamp,
 }

@@ -157,10 +157,11 @@ impl TokenBuckets for DynamoStore {
         for _ in 0..TAKE_ATTEMPTS_MAX {
             let old = self.get_item(&key, &what).await?;
             let (bucket, revision) = match &old {
-                // The caller's rate wins: a deployment may have changed it.
+                // The caller's rate wins: a deployment may have changed it. What it leaves to others is its own.
                 Some(item) => {
                     let stored: Bucket = item::value_of(item, VERSION, &what)?;
-                    let rate = Bucket { capacity: full.capacity, refill_per_second: full.refill_per_second, ..stored };
+                    let (capacity, refill_per_second, reserve) = (full.capacity, full.refill_per_second, full.reserve);
+                    let rate = Bucket { capacity, refill_per_second, reserve, ..stored };
                     (rate, item::revision_of(item, &what)?)
                 }
                 None => (full.clone(), Revision::ABSENT),

@@ -120,7 +120,7 @@ pub trait RegionStore: Sync {
 
 /// Token buckets that all functions and clusters of a region share: for limits that an account has.
 pub trait TokenBuckets: Sync {
-    /// Takes `count` tokens, starting from `full` if the bucket is new. False when there are too few.
+    /// Takes `count` tokens, starting from `full` if the bucket is new, and leaves as many as `full` says. False when there are too few.
     fn take_tokens(&self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> impl Answer<bool, StoreError>;
 }
 

@@ -145,6 +145,7 @@ fn facts() -> (Facts, NodeClassRecord) {
             dns_address: None,
         },
         min_values: MinValuesPolicy::Strict,
+        left_to_others: 0,
         now: at(0),
     };
     (facts, record)

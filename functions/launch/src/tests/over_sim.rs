@@ -246,6 +246,7 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
         },
         access,
         min_values,
+        left_to_others: 0,
         now: at(0),
     };
     let mut claim = planned();

@@ -3,11 +3,15 @@
 use super::many::keep_in;
 use super::over_sim::{keep, run_over};
 use super::repeated::with_class;
+use futures::executor::block_on;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::task::{Context, Poll, Waker};
 use whittle_claims::{Bucket, BucketName};
 use whittle_ports::contracts::{Fault, Faulty};
-use whittle_ports::{Adapters, Clock, RegionStore, Settings};
-use whittle_sim::Function;
+use whittle_ports::{Adapters, Clock, RegionStore, Report, Settings};
+use whittle_sim::{Function, SimPorts};
 use whittle_testkit::TestWorld;
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
@@ -55,6 +59,49 @@ fn as_many_calls_are_made_as_there_are_tokens() {
         let again = simulation.doorbells().contains(&Function::Launch);
         assert_eq!(again, launched < 4, "the others are tried again");
     }
+}
+
+/// Settings of a deployment that serves these.
+fn serving(clusters: &[&str]) -> Settings {
+    Settings { clusters: clusters.iter().map(|&name| name.into()).collect(), ..Settings::default() }
+}
+
+#[test]
+fn calls_after_the_first_leave_a_token_to_the_other_clusters_of_a_deployment() {
+    let cluster = ClusterName::new("c");
+    for (served, later) in [(&["c"][..], 5), (&["c", "other"][..], 4)] {
+        let simulation = with_class();
+        let ports = simulation.ports();
+        let facts = block_on(crate::load(Adapters::all(&ports), &serving(served), &cluster)).unwrap().expect("they are stored");
+        let run = crate::Run {
+            ports: Adapters::all(&ports),
+            cluster: &cluster,
+            facts: Arc::new(facts),
+            templates: BTreeSet::new(),
+            register_rung_at: Arc::new(AtomicI64::new(i64::MIN)),
+            report: Report::default(),
+        };
+        assert_eq!(block_on(run.take_tokens(5, run.facts.left_to_others)).unwrap(), later, "{served:?}");
+        assert_eq!(block_on(run.take_tokens(5, 0)).unwrap(), 5 - later, "the first call of another's run");
+        assert_eq!(block_on(run.take_tokens(5, 0)).unwrap(), 0);
+    }
+}
+
+#[test]
+fn a_run_beside_other_clusters_begins_with_as_many_calls_and_ends_with_all() {
+    let simulation = groups(5);
+    let ports = simulation.ports();
+    let launched = |ports: &SimPorts| {
+        let (settings, cluster) = (serving(&["c", "other"]), ClusterName::new("c"));
+        block_on(crate::handle(Adapters::all(ports), &settings, &cluster, &[])).unwrap().counted("launched")
+    };
+    assert_eq!(launched(&ports), 5, "at one moment, by the tokens that were there");
+    let simulation = groups(7);
+    let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_mins(1));
+    let first = launched(&ports);
+    assert!((5..=7).contains(&first), "{first}");
+    let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_mins(1));
+    assert_eq!((first + launched(&ports), simulation.world().region.started()), (7, 7));
 }
 
 /// A future's output, and how often it was polled until then.

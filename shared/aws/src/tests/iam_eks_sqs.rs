@@ -253,7 +253,7 @@ fn messages_of_several_clusters_name_theirs_in_standard_queues_too() {
         serde_json::from_str::<Value>(&wire.bodies()[0]).unwrap()
     };
     let longest = format!("{}_1-Z", "a".repeat(96));
-    for name in ["demo", longest.as_str(), &"b".repeat(128)] {
+    for name in ["demo", longest.as_str(), "b".repeat(128).as_str()] {
         let body = rung(2, Doorbell::sweep(name.into()));
         assert_eq!((&body["MessageGroupId"], &body["DelaySeconds"]), (&json!(name), &json!(0)));
         assert_eq!(body.get("MessageDeduplicationId"), None, "standard queues refuse it");
@@ -264,7 +264,7 @@ fn messages_of_several_clusters_name_theirs_in_standard_queues_too() {
         assert_eq!(rung(clusters, Doorbell::Schedule { cluster: "demo".into() })["MessageGroupId"], json!("demo"), "FIFO queues demand it");
     }
     // SQS would refuse the message.
-    for name in ["", "two words", "größer", "tab\t", &"c".repeat(129)] {
+    for name in ["", "two words", "größer", "tab\t", "c".repeat(129).as_str()] {
         assert_eq!(rung(2, Doorbell::sweep(name.into())).get("MessageGroupId"), None, "{name:?}");
     }
 }

@@ -81,6 +81,12 @@ async fn a_bucket_never_gives_more_than_its_tokens(store: &impl TokenBuckets, no
     assert!(take(5, after(now, 3600)).await);
     let other = BucketName("TerminateInstances".to_owned());
     assert_eq!(store.take_tokens(&other, &full, 5, now).await, Ok(true), "buckets are independent");
+    let shared = BucketName("CreateTags".to_owned());
+    let leaving = full.clone().leaving(1);
+    for (bucket, count, expected) in [(&leaving, 5, false), (&leaving, 4, true), (&leaving, 1, false), (&full, 1, true), (&full, 1, false)]
+    {
+        assert_eq!(store.take_tokens(&shared, bucket, count, now).await, Ok(expected), "{count}, leaving {}", bucket.reserve);
+    }
 }
 
 /// How many tokens of a bucket of three are given: to eight concurrent takers, then to one until it is empty.

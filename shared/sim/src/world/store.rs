@@ -341,7 +341,7 @@ impl Store {
     }
     /// Takes tokens; false when there are too few.
     pub fn take_tokens(&mut self, name: &BucketName, full: &Bucket, count: u32, now: Timestamp) -> bool {
-        let bucket = self.buckets.get(name).unwrap_or(full);
+        let bucket = self.buckets.get(name).unwrap_or(full).clone().leaving(full.reserve);
         match bucket.take(count, now) {
             Some(less) => {
                 self.buckets.insert(name.clone(), less);
