@@ -1,5 +1,7 @@
 //! NodeClaim mirrors.
 
+mod applies;
+
 use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::metadata::MetadataOnly;
@@ -71,6 +73,19 @@ fn applied_status(mirror: &NodeClaim, generation: Option<i64>) -> Value {
     object
 }
 
+/// The generation of an object that nobody has deleted: the API server accepts no change of its spec.
+const NEVER_DELETED: i64 = 1;
+
+/// Whether it is likely that only the status of a mirror has changed: its Node has joined, and it has not been told to go. Labels and annotations come
+/// with the plan and with the launch, and a deletion is a new generation.
+fn is_settled(mirror: &NodeClaim) -> bool {
+    let status = &mirror.status;
+    !status.node_name.is_empty()
+        && !mirror.metadata.finalizers.is_empty()
+        && mirror.metadata.uid.is_empty()
+        && conditions::find(&status.conditions, conditions::DRAINED).is_none()
+}
+
 /// Whether a mirror may be written over the existing object: the mirror of a user's NodeClaim must be that very object.
 fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
     let uid = mirror.metadata.uid.as_str();
@@ -96,6 +111,23 @@ impl<A: ClusterAccess> Clusters<A> {
             self.release_mirror(cluster, &mirror.metadata.name, &mirror.metadata.uid).await?;
         }
         Ok(())
+    }
+
+    /// Writes the status alone, and returns whether that was all: the answer shows the metadata. A server-side apply of the object costs the API
+    /// server more than anything else that is done for a machine.
+    async fn write_mirrored_status(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<bool, RequestError> {
+        let status = applied_status(mirror, Some(NEVER_DELETED));
+        let path = format!("{}/status", path::object::<NodeClaim>("", &mirror.metadata.name));
+        let stored: Value = match self.send(cluster, &ApiRequest::apply(path.clone(), &status)).await {
+            Ok(stored) => stored,
+            Err(failed) if matches!(failed.class(), Some(Class::NotFound | Class::Invalid)) => return Ok(false),
+            Err(failed) => return Err(failed),
+        };
+        if stored["metadata"]["generation"] != NEVER_DELETED || !applies::changes_nothing(&applied(mirror, None), &stored) {
+            return Ok(false);
+        }
+        self.remove_left_over::<NodeClaimStatus>(cluster, &path, &stored, &status["status"]).await?;
+        Ok(true)
     }
 
     /// Writes metadata and spec, then the status if there is one: a request for each.
@@ -136,6 +168,9 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
                 && mirror.status == NodeClaimStatus::default()
                 && self.create_mirror(cluster, mirror).await.map_err(error)?
             {
+                return Ok(());
+            }
+            if is_settled(mirror) && self.write_mirrored_status(cluster, mirror).await.map_err(error)? {
                 return Ok(());
             }
             match self.write_mirror(cluster, mirror, None).await {

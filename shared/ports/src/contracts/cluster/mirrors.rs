@@ -19,6 +19,7 @@ pub async fn mirrors(place: &impl ClusterPlace, cluster: &(impl ClusterReader + 
     a_mirror_without_a_status_leaves_that_of_the_object(place, cluster, &format!("statusless-{tag}")).await;
     a_finalizer_holds_a_mirror_until_it_is_released(place, cluster, &format!("held-{tag}")).await;
     a_finalizer_is_not_added_to_what_is_being_deleted(place, cluster, &format!("foreign-{tag}")).await;
+    the_mirror_of_a_joined_machine_follows_too(place, cluster, &format!("joined-{tag}")).await;
     a_mirror_of_a_users_object_is_updated_and_never_created(place, cluster, &format!("standalone-{tag}")).await;
     a_mirror_that_is_handed_over_is_an_ordinary_claim(place, cluster, &format!("handed-{tag}")).await;
 }
@@ -165,6 +166,42 @@ async fn a_finalizer_is_not_added_to_what_is_being_deleted(
     assert_eq!((late.metadata.finalizers.as_slice(), late.metadata.label("late")), (&["example.com/backup".to_owned()][..], Some("yes")));
     place.change_claim(name, json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(claim_object(place, cluster, name).await, None);
+}
+
+async fn the_mirror_of_a_joined_machine_follows_too(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Mirrors), name: &str) {
+    let mut claim = launched_claim(place, name);
+    claim.spec.labels.insert("launched".to_owned(), "yes".to_owned());
+    claim.conditions = Claim::planned(claim.key.clone(), String::new(), ClaimSpec::default(), claim.created_at).conditions;
+    let launched = applied(place, cluster, &claim).await;
+    let Phase::Launched { machine } = claim.phase.clone() else { unreachable!("it was made so") };
+    claim.phase = Phase::Registered { machine, node_name: format!("node-{name}"), since: claim.created_at };
+    let joined = applied(place, cluster, &claim).await;
+    assert_eq!((&joined.metadata.labels, &joined.spec), (&launched.metadata.labels, &launched.spec));
+    assert_eq!(joined.status.node_name, format!("node-{name}"));
+    assert!(observed(&joined).iter().all(|seen| *seen == Some(1)), "{:?}", joined.status);
+    assert_eq!(applied(place, cluster, &claim).await.metadata.resource_version, joined.metadata.resource_version);
+
+    place.change_claim(name, json!({"metadata": {"labels": {"launched": "no", "team": "a"}}})).await;
+    let restored = applied(place, cluster, &claim).await;
+    assert_eq!((restored.metadata.label("launched"), restored.metadata.label("team")), (Some("yes"), Some("a")));
+    claim.spec.labels.remove("launched");
+    claim.annotations.insert("whittle.dev/late".to_owned(), "yes".to_owned());
+    let changed = applied(place, cluster, &claim).await;
+    assert_eq!((changed.metadata.label("launched"), changed.metadata.label("team")), (None, Some("a")));
+    assert_eq!(changed.metadata.annotation("whittle.dev/late"), Some("yes"));
+
+    cluster.delete_mirror(place.cluster(), name, "").await.expect("a mirror can be deleted");
+    let marked = applied(place, cluster, &claim).await;
+    assert!(observed(&marked).iter().all(|seen| *seen == Some(2)), "{:?}", marked.status);
+    cluster.release_mirror(place.cluster(), name, "").await.expect("a mirror can be released");
+    assert_eq!(claim_object(place, cluster, name).await, None);
+    let again = applied(place, cluster, &claim).await;
+    assert_eq!(
+        (&again.status.node_name, &again.metadata.finalizers),
+        (&joined.status.node_name, &joined.metadata.finalizers),
+        "it is made again"
+    );
+    remove(place, cluster, name).await;
 }
 
 async fn a_mirror_of_a_users_object_is_updated_and_never_created(
