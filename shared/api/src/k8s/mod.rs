@@ -16,9 +16,9 @@ pub use pod::{
 pub use policy::{IntOrString, PdbSpec, PdbStatus, PodDisruptionBudget, PriorityClass};
 pub use runtime_class::{RuntimeClass, RuntimeOverhead, RuntimeScheduling};
 pub use storage::{
-    CsiAllocatable, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
-    PersistentVolumeSpec, StorageClass, TopologySelectorRequirement, TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource,
-    VolumeAttachmentSpec, VolumeNodeAffinity,
+    ClaimReference, CsiAllocatable, CsiNode, CsiNodeDriver, CsiNodeSpec, CsiSource, PersistentVolume, PersistentVolumeClaim,
+    PersistentVolumeClaimSpec, PersistentVolumeSpec, PersistentVolumeStatus, StorageClass, TopologySelectorRequirement,
+    TopologySelectorTerm, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeNodeAffinity, VolumeResources,
 };
 pub use workload::{
     ConfigMap, ControllerSpec, DaemonSet, DaemonSetSpec, Deployment, DeploymentSpec, Job, JobSpec, JobStatus, Namespace, PodSource,

@@ -1,8 +1,9 @@
 //! Volumes, their claims and classes, and the attach limits of nodes.
 
 use crate::k8s::NodeSelector;
-use crate::meta::{ObjectMeta, null_as_default};
+use crate::meta::{LabelSelector, ObjectMeta, null_as_default};
 use serde::{Deserialize, Serialize};
+use whittle_units::Resources;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -24,6 +25,28 @@ pub struct PersistentVolumeClaimSpec {
     pub storage_class_name: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub access_modes: Vec<String>,
+    #[serde(skip_serializing_if = "VolumeResources::is_empty", deserialize_with = "null_as_default")]
+    pub resources: VolumeResources,
+    /// The labels of volumes that will do; absent: any labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// Filesystem when absent, or Block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<String>,
+}
+
+/// How large a volume has to be: its request of `storage`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VolumeResources {
+    #[serde(skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
+    pub requests: Resources,
+}
+
+impl VolumeResources {
+    fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +54,8 @@ pub struct PersistentVolumeClaimSpec {
 pub struct PersistentVolume {
     pub metadata: ObjectMeta,
     pub spec: PersistentVolumeSpec,
+    #[serde(skip_serializing_if = "PersistentVolumeStatus::is_empty", deserialize_with = "null_as_default")]
+    pub status: PersistentVolumeStatus,
 }
 super::kind!(PersistentVolume, "v1", "PersistentVolume", "persistentvolumes", false);
 
@@ -50,6 +75,43 @@ pub struct PersistentVolumeSpec {
     pub aws_elastic_block_store: Option<serde_json::Value>,
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub storage_class_name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
+    pub access_modes: Vec<String>,
+    #[serde(skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
+    pub capacity: Resources,
+    /// The claim that it is bound to, was bound to, or is kept for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_ref: Option<ClaimReference>,
+    /// Filesystem when absent, or Block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<String>,
+}
+
+/// A claim that a volume names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClaimReference {
+    #[serde(deserialize_with = "null_as_default")]
+    pub namespace: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub name: String,
+    /// Empty: whichever claim has the name.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
+    pub uid: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PersistentVolumeStatus {
+    /// Pending, Available, Bound, Released or Failed; empty in manifests.
+    #[serde(deserialize_with = "null_as_default")]
+    pub phase: String,
+}
+
+impl PersistentVolumeStatus {
+    fn is_empty(&self) -> bool {
+        self.phase.is_empty()
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -175,8 +175,15 @@ pub(super) static CONTAINER: Message = Message::of(&[
 ]);
 
 static CLAIM_SOURCE: Message = Message::of(&[kept(1, "claimName", Text)]);
-static VOLUME_CLAIM_SPEC: Message =
-    Message::of(&[row(1, "accessModes", TEXTS), row(3, "volumeName", Text), kept(5, "storageClassName", Text)]);
+static VOLUME_RESOURCES: Message = Message::of(&[row(2, "requests", AMOUNTS)]);
+static VOLUME_CLAIM_SPEC: Message = Message::of(&[
+    row(1, "accessModes", TEXTS),
+    row(2, "resources", Shape::Message(&VOLUME_RESOURCES)),
+    row(3, "volumeName", Text),
+    row(4, "selector", Shape::Message(&LABEL_SELECTOR)),
+    kept(5, "storageClassName", Text),
+    kept(6, "volumeMode", Text),
+]);
 static VOLUME_CLAIM_TEMPLATE: Message = Message::of(&[row(2, "spec", Shape::Message(&VOLUME_CLAIM_SPEC))]);
 static EPHEMERAL_SOURCE: Message = Message::of(&[row(1, "volumeClaimTemplate", Shape::Message(&VOLUME_CLAIM_TEMPLATE))]);
 static VOLUME_SOURCE: Message = Message::of(&[
