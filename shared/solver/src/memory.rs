@@ -242,6 +242,7 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
     }
     sorted(volumes, |v| v.metadata.key()).iter().for_each(|v| {
         hash.text(&v.metadata.name).number(u64::from(v.metadata.is_deleting())).object(&v.metadata.labels).object(&v.spec);
+        hash.text(&v.status.phase);
     });
     sorted(storage_classes, |c| c.metadata.key()).iter().for_each(|c| {
         hash.object(c);

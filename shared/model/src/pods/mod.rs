@@ -7,6 +7,7 @@ mod deletion;
 mod eligibility;
 mod ports;
 mod requests;
+mod static_volumes;
 mod tolerations;
 mod validation;
 mod volumes;

@@ -2,6 +2,7 @@
 //! them.
 
 use super::is_active;
+use super::static_volumes::StaticVolumes;
 use crate::requirements::{Allowed, Requirements, canonical_key, term_requirements};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
@@ -45,6 +46,7 @@ pub struct Volumes<'a> {
     csi_nodes: BTreeMap<&'a str, &'a CsiNode>,
     /// By claim that one pod at a time may use: the pod that does.
     users: BTreeMap<(&'a str, &'a str), &'a Pod>,
+    made_beforehand: StaticVolumes<'a>,
     objects: &'a ClusterObjects,
 }
 
@@ -58,6 +60,7 @@ impl<'a> Volumes<'a> {
             classes: objects.storage_classes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
             csi_nodes: objects.csi_nodes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
             users: users(objects),
+            made_beforehand: StaticVolumes::of(objects),
             objects,
         }
     }
@@ -120,8 +123,21 @@ impl<'a> Volumes<'a> {
             Some(c) if c.volume_binding_mode.is_empty() || c.volume_binding_mode == "Immediate" => {
                 Some(format!("unbound persistentvolumeclaim \"{name}\" with volumeBindingMode Immediate must be bound first"))
             }
-            Some(class) => self.selected_node_error(claim, class),
+            Some(class) => self.selected_node_error(claim, class).or_else(|| self.no_free_volume_error(claim, class)),
         }
+    }
+
+    /// That a class makes no volumes, and nobody has made one that is left: kube-scheduler binds the pod nowhere.
+    fn no_free_volume_error(&self, claim: &PersistentVolumeClaim, class: &StorageClass) -> Option<String> {
+        let volumes = self.made_beforehand.of_claim(claim)?;
+        let (name, class, provisioner) = (&claim.metadata.name, &class.metadata.name, &class.provisioner);
+        volumes.is_empty().then(|| {
+            format!(
+                "no persistentvolume of storageclass \"{class}\" is free for persistentvolumeclaim \"{name}\", and {provisioner} \
+                 makes none: create one of its size, access modes and volumeMode that its selector selects, or free a released one \
+                 by removing its spec.claimRef"
+            )
+        })
     }
 
     /// That a volume is to be made for a node that is gone: a provisioner that runs notices soon, and then any node will do.
@@ -186,6 +202,9 @@ impl<'a> Volumes<'a> {
         let Some(class) = self.classes.get(class) else {
             return if class.is_empty() { Ok(Vec::new()) } else { Err(format!("storageclass \"{class}\" not found")) };
         };
+        if let Some(volumes) = self.made_beforehand.of_claim(claim) {
+            return Ok(terms_of_any(&volumes));
+        }
         if let Some(place) = self.selected_place(claim) {
             return Ok(vec![place]);
         }
@@ -287,6 +306,24 @@ fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
         }
     }
     terms
+}
+
+/// Where one of several volumes can be attached, in their order. Empty means anywhere.
+fn terms_of_any(volumes: &[&PersistentVolume]) -> Vec<Requirements> {
+    let mut out: Vec<Requirements> = Vec::new();
+    for volume in volumes {
+        let terms = volume_terms(volume);
+        if terms.is_empty() {
+            return Vec::new();
+        }
+        for term in terms {
+            if !out.contains(&term) {
+                out.push(term);
+            }
+        }
+    }
+    out.truncate(MAX_ALTERNATIVES);
+    out
 }
 
 fn affinity_terms(volume: &PersistentVolume) -> Vec<Requirements> {
