@@ -1,11 +1,15 @@
 //! What a Node needs to be registered, and what it lacks to be initialized (lifecycle 7, 8). Pure.
 
-use whittle_api::k8s::{Kind, Node, Taint, TaintEffect};
+use whittle_api::k8s::{Kind, Node, Pod, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, OwnerReference, conditions, labels};
 use whittle_claims::{Claim, annotations_of, labels_of};
 use whittle_model::state::is_ephemeral;
 use whittle_ports::{NodePatch, Safeguard};
+use whittle_units::Quantity;
+
+/// The reason for which a Node is not initialized that lacks a resource of its claim.
+pub(crate) const RESOURCE_NOT_REGISTERED: &str = "ResourceNotRegistered";
 
 /// The Nodes of a claim's machine.
 pub(crate) fn nodes_of<'a>(claim: &Claim, nodes: &'a [Node]) -> Vec<&'a Node> {
@@ -111,5 +115,16 @@ pub(crate) fn not_initialized(claim: &Claim, node: &Node) -> Option<(&'static st
         return Some(("KnownEphemeralTaintsExist", format!("KnownEphemeralTaint {taint:?} still exists", taint = taint.to_string())));
     }
     let missing = claim.spec.requests.iter().find(|(name, amount)| !amount.is_zero() && node.status.allocatable.get(name).is_zero());
-    missing.map(|(name, _)| ("ResourceNotRegistered", format!("Resource {name:?} was requested but not registered")))
+    missing.map(|(name, _)| (RESOURCE_NOT_REGISTERED, format!("Resource {name:?} was requested but not registered")))
+}
+
+/// The Node with the extended resources that pods on it have from DRA drivers, which publish devices in ResourceSlices: a Node reports
+/// those of device plugins alone.
+pub(crate) fn with_claimed_resources(node: &Node, pods: &[Pod]) -> Node {
+    let mut with = node.clone();
+    for name in pods.iter().flat_map(Pod::claimed_resources) {
+        let amount = with.status.allocatable.get(name).max(Quantity::from_units(1));
+        with.status.allocatable.set(name, amount);
+    }
+    with
 }

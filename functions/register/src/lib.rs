@@ -431,9 +431,27 @@ impl<P: Rights> Run<'_, P> {
         self.ports.cluster().patch_node(self.cluster, &meta.name, version, &patch).await
     }
 
+    /// Why the registered Nodes of a claim are not initialized yet. Once nobody polls for a resource any more, the pods that run there tell
+    /// whether a DRA driver has it.
+    async fn lacking_for_long(
+        &self,
+        claim: &Claim,
+        nodes: &[Node],
+        now: Timestamp,
+    ) -> Result<Option<(&'static str, String)>, ClusterError> {
+        let found = lacking(claim, nodes);
+        let is_resource = found.as_ref().is_some_and(|(reason, _)| *reason == decide::RESOURCE_NOT_REGISTERED);
+        let [node] = nodes else { return Ok(found) };
+        if !is_resource || is_waiting(claim, now) {
+            return Ok(found);
+        }
+        let there = self.ports.cluster().read(self.cluster, Scope::Pods, Some(&node.metadata.name)).await?;
+        Ok(lacking(claim, &[decide::with_claimed_resources(node, &there.pods)]))
+    }
+
     async fn initialize(&self, claim: Stored<Claim>, nodes: &[Node], report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         let now = self.ports.clock().now();
-        if let Some((reason, message)) = lacking(&claim.value, nodes) {
+        if let Some((reason, message)) = self.lacking_for_long(&claim.value, nodes, now).await? {
             let mut next = claim.value.clone();
             next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
             return save(self.ports.store(), &claim, next).await;

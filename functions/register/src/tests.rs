@@ -1,3 +1,4 @@
+mod devices;
 mod over_sim;
 mod requests;
 

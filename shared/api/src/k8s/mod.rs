@@ -9,9 +9,9 @@ mod workload;
 
 pub use node::{Node, NodeMetadata, NodeSpec, NodeStatus, NodeSystemInfo, Taint, TaintEffect};
 pub use pod::{
-    Affinity, ClaimSource, Container, ContainerPort, ContainerStatus, EphemeralSource, EphemeralTemplate, NodeAffinity, NodeSelector,
-    NodeSelectorTerm, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec, PodStatus, PreferredSchedulingTerm, ResourceRequirements,
-    Toleration, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
+    Affinity, ClaimSource, Container, ContainerPort, ContainerStatus, EphemeralSource, EphemeralTemplate, ExtendedResourceClaimStatus,
+    ExtendedResourceRequest, NodeAffinity, NodeSelector, NodeSelectorTerm, Pod, PodAffinity, PodAffinityTerm, PodCondition, PodSpec,
+    PodStatus, PreferredSchedulingTerm, ResourceRequirements, Toleration, TopologySpreadConstraint, Volume, WeightedPodAffinityTerm,
 };
 pub use policy::{IntOrString, PdbSpec, PdbStatus, PodDisruptionBudget, PriorityClass};
 pub use runtime_class::{RuntimeClass, RuntimeOverhead, RuntimeScheduling};

@@ -86,6 +86,23 @@ pub struct PodStatus {
     /// The resources that the node has allocated to the pod as a whole.
     #[serde(skip_serializing_if = "Resources::is_empty", deserialize_with = "null_as_default")]
     pub allocated_resources: Resources,
+    /// The ResourceClaim that kube-scheduler has made for the extended resources that come from a DRA driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extended_resource_claim_status: Option<ExtendedResourceClaimStatus>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtendedResourceClaimStatus {
+    #[serde(deserialize_with = "null_as_default")]
+    pub request_mappings: Vec<ExtendedResourceRequest>,
+}
+
+/// The extended resource of a container that a request of the claim stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtendedResourceRequest {
+    pub resource_name: String,
 }
 
 /// The status of a container: its resources while it is resized in place.
@@ -145,6 +162,11 @@ impl Pod {
             (None, Some(_)) => Some(format!("{}-{}", self.metadata.name, volume.name)),
             (None, None) => None,
         })
+    }
+    /// The extended resources that it has from a DRA driver: its node need not report them.
+    pub fn claimed_resources(&self) -> impl Iterator<Item = &str> {
+        let claimed = self.status.extended_resource_claim_status.as_ref();
+        claimed.into_iter().flat_map(|claimed| &claimed.request_mappings).map(|request| request.resource_name.as_str())
     }
     /// When it was bound to its node, ended or was told to end, whichever came last; `None` while it is bound to none. In whole seconds,
     /// by the clocks of the API server and of the kubelet.
@@ -384,5 +406,14 @@ mod tests {
         ]);
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web-0"}, "spec": {"volumes": volumes}})).unwrap();
         assert_eq!(pod.volume_claim_names().collect::<Vec<_>>(), ["shared", "web-0-scratch"]);
+    }
+
+    #[test]
+    fn a_pod_tells_which_extended_resources_it_has_from_dra_drivers() {
+        let mappings = json!([{"containerName": "a", "resourceName": "nvidia.com/gpu", "requestName": "r"}]);
+        let status = json!({"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": mappings}});
+        let pod: Pod = serde_json::from_value(json!({"status": status})).unwrap();
+        assert_eq!(pod.claimed_resources().collect::<Vec<_>>(), ["nvidia.com/gpu"]);
+        assert_eq!(Pod::default().claimed_resources().count(), 0);
     }
 }

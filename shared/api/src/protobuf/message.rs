@@ -233,6 +233,9 @@ static CONTAINER_STATUS: Message = Message::of(&[
     row(11, "resources", Shape::Message(&RESOURCE_REQUIREMENTS)),
 ]);
 
+static EXTENDED_RESOURCE_REQUEST: Message = Message::of(&[kept(2, "resourceName", Text)]);
+static EXTENDED_RESOURCE_CLAIM: Message = Message::of(&[row(1, "requestMappings", List(&Shape::Message(&EXTENDED_RESOURCE_REQUEST)))]);
+
 static POD_STATUS: Message = Message::of(&[
     row(1, "phase", Text),
     row(2, "conditions", List(&Shape::Message(&POD_CONDITION))),
@@ -240,6 +243,7 @@ static POD_STATUS: Message = Message::of(&[
     row(8, "containerStatuses", List(&Shape::Message(&CONTAINER_STATUS))),
     row(10, "initContainerStatuses", List(&Shape::Message(&CONTAINER_STATUS))),
     row(11, "nominatedNodeName", Text),
+    row(18, "extendedResourceClaimStatus", Shape::Message(&EXTENDED_RESOURCE_CLAIM)),
     row(19, "allocatedResources", AMOUNTS),
     row(20, "resources", Shape::Message(&RESOURCE_REQUIREMENTS)),
 ]);

@@ -75,7 +75,9 @@ impl Reason {
             }
             Reason::OptedOut => Remedy::of_pod(format!("a pod without the requirement that {} does not exist", labels::NODE_POOL)),
             Reason::NoNodePools => Remedy::of_pod("a NodePool that launches for pods: one without spec.replicas"),
-            Reason::ResourceClaims => Remedy::of_pod("an extended resource of a device plugin in place of resourceClaims"),
+            Reason::ResourceClaims => Remedy::of_pod(
+                "an extended resource in place of resourceClaims, of a device plugin or of a DeviceClass with spec.extendedResourceName",
+            ),
             // Faults say what is wrong themselves; the others pass.
             Reason::Ignored(_)
             | Reason::Reserved(_)
