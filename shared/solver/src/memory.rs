@@ -238,7 +238,8 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
             .number(bound)
             .text(claim.metadata.annotation(pods::SELECTED_NODE).unwrap_or_default())
             .object(&claim.spec)
-            .object(&claim.status);
+            // Since Kubernetes 1.37 claims show whether a pod uses them, which changes with every pod.
+            .object(&claim.status["phase"]);
     }
     sorted(volumes, |v| v.metadata.key()).iter().for_each(|v| {
         hash.text(&v.metadata.name).number(u64::from(v.metadata.is_deleting())).object(&v.metadata.labels).object(&v.spec);

@@ -126,6 +126,25 @@ fn what_a_type_or_an_offering_requires_is_compared_whole() {
 }
 
 #[test]
+fn of_volumes_and_claims_counts_what_pods_depend_on() {
+    let with = |kind: &str| {
+        let mut world = stuck();
+        let object = json!({"metadata": {"name": kind, "namespace": "default"}, "spec": {}, "status": {"phase": "Bound"}});
+        match kind {
+            "claim" => world.objects.volume_claims.push(serde_json::from_value(object).unwrap()),
+            _ => world.objects.volumes.push(serde_json::from_value(object).unwrap()),
+        }
+        world
+    };
+    let unused = json!({"phase": "Bound", "conditions": [{"type": "Unused", "status": "True"}]});
+    check_of(with("claim"), |w| w.objects.volume_claims[0].status = unused, BOTH);
+    check_of(with("claim"), |w| w.objects.volume_claims[0].status = json!({"phase": "Lost"}), &[]);
+    check_of(with("volume"), |_| (), BOTH);
+    check_of(with("volume"), |w| w.objects.volumes[0].status.phase = "Available".into(), &[]);
+    check_of(with("volume"), |w| w.objects.volumes[0].spec.claim_ref = Some(whittle_api::k8s::ClaimReference::default()), &[]);
+}
+
+#[test]
 fn ports_of_daemons_are_compared() {
     let mut world = stuck();
     let ports = json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]);
