@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Container, Namespace, Node, Pod, PodAffinity, PodAffinityTerm, PodCondition};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, SelectorRequirement, conditions, labels};
+use whittle_model::pods::limits_of_whole_become_requests;
 use whittle_sim::cluster::admission::{request_windows_address, switches_windows_addresses_on};
 use whittle_units::Timestamp;
 
@@ -61,7 +62,7 @@ fn complete_pod(pod: &mut Pod) {
     for container in pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers) {
         complete_container(container, host_network);
     }
-    complete_pod_resources(pod);
+    limits_of_whole_become_requests(&mut pod.spec);
     complete_pod_affinity(pod);
     for constraint in &mut pod.spec.topology_spread_constraints {
         if constraint.when_unsatisfiable.is_empty() {
@@ -90,16 +91,6 @@ fn complete_pod(pod: &mut Pod) {
             let reason = if pod.spec.scheduling_gates.is_empty() { "Unschedulable" } else { "SchedulingGated" };
             pod.status.conditions = vec![condition("PodScheduled", "False", reason)];
         }
-    }
-}
-
-/// A pod-level limit is also the pod's request for resources that no container requests.
-fn complete_pod_resources(pod: &mut Pod) {
-    let Some(whole) = &mut pod.spec.resources else { return };
-    let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers).filter_map(|c| c.resources.as_ref());
-    let requested: BTreeSet<&String> = containers.flat_map(|r| r.requests.0.keys()).collect();
-    for (name, amount) in whole.limits.0.iter().filter(|(name, _)| !requested.contains(name)) {
-        whole.requests.0.entry(name.clone()).or_insert(*amount);
     }
 }
 

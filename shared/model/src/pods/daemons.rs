@@ -1,6 +1,7 @@
 //! One representative pod per DaemonSet, for the resources that daemons use on a node.
 
 use super::eligibility::is_daemon_owned;
+use super::requests::limits_of_whole_become_requests;
 use crate::requirements::{self, Requirements};
 use std::collections::BTreeMap;
 use whittle_api::ObjectMeta;
@@ -40,6 +41,7 @@ fn from_template(set: &DaemonSet) -> Pod {
             ports_become_host_ports(container);
         }
     }
+    limits_of_whole_become_requests(&mut spec);
     Pod {
         metadata: ObjectMeta {
             name: set.metadata.name.clone(),

@@ -20,7 +20,7 @@ pub use eligibility::{
     Protection, do_not_disrupt, is_active, is_daemon_owned, is_provisionable, is_reschedulable, moves_with_its_node, needs_resource_claims,
 };
 pub use ports::{HostPort, host_ports};
-pub use requests::{effective_requests, negative_requests, total_requests};
+pub use requests::{effective_requests, limits_of_whole_become_requests, negative_requests, total_requests};
 pub use tolerations::{tolerates, untolerated};
 pub use validation::{empty_affinity, is_restricted, node_constraint_errors, requirement_errors};
 pub use volumes::{EBS_DRIVER, SELECTED_NODE, VolumeUse, Volumes};

@@ -1,7 +1,7 @@
 //! Resource requests of pods.
 
-use std::collections::BTreeMap;
-use whittle_api::k8s::{Container, Pod};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Container, Pod, PodSpec};
 use whittle_units::{Quantity, Resources};
 
 /// Effective requests of the pod: the larger of its running containers and the startup peak, plus overhead and one
@@ -30,6 +30,16 @@ pub fn effective_requests(pod: &Pod) -> Resources {
     total.add_demand(&spec.overhead);
     total.set("pods", Quantity::from_units(1));
     total
+}
+
+/// A limit of the pod as a whole becomes its request, of resources that no container requests, as in the API server's defaulting.
+pub fn limits_of_whole_become_requests(spec: &mut PodSpec) {
+    let Some(whole) = &mut spec.resources else { return };
+    let containers = spec.containers.iter().chain(&spec.init_containers).filter_map(|container| container.resources.as_ref());
+    let requested: BTreeSet<&String> = containers.flat_map(|resources| resources.requests.0.keys()).collect();
+    for (name, amount) in whole.limits.0.iter().filter(|(name, _)| !requested.contains(name)) {
+        whole.requests.0.entry(name.clone()).or_insert(*amount);
+    }
 }
 
 /// The sum over several pods, with their count as `pods`.

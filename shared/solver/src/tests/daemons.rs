@@ -135,18 +135,26 @@ fn a_type_that_cannot_hold_its_daemons_is_no_choice_for_pods_that_ask_for_nothin
     }
 }
 
-#[test]
-fn limits_become_requests_of_a_template() {
+/// What a DaemonSet without pods takes of CPU and memory.
+#[track_caller]
+fn check_template(spec: Value, cpu: &str, memory: &str) {
     let mut world = World::new();
-    daemon(
-        &mut world,
-        "agent",
-        json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "200m"}}}]}),
-    );
+    daemon(&mut world, "agent", spec);
     let pods = whittle_model::pods::daemon_pods(&world.objects.daemon_sets, &[]);
     assert_eq!((pods[0].metadata.name.as_str(), pods[0].metadata.namespace.as_str()), ("agent", "default"));
     let takes = whittle_model::pods::effective_requests(&pods[0]);
-    assert_eq!((takes.get("cpu").to_string(), takes.get("memory").to_string()), ("200m".into(), "1Gi".into()));
+    assert_eq!((takes.get("cpu").to_string(), takes.get("memory").to_string()), (cpu.into(), memory.into()));
+}
+
+#[test]
+fn limits_become_requests_of_a_template() {
+    let container =
+        json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "200m"}}}]});
+    check_template(container, "200m", "1Gi");
+    let whole = json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}});
+    check_template(whole.clone(), "1", "1Gi");
+    check_template(all(&[whole.clone(), json!({"cpu": "200m"})]), "200m", "1Gi");
+    check_template(all(&[whole, json!({"resources": {"requests": {"cpu": "300m"}}})]), "300m", "1Gi");
 }
 
 fn live(world: &mut World, name: &str, spec: Value, age: i64) {
