@@ -87,18 +87,24 @@ pub fn without_violations(input: &Input<'_>, options: &Options, mut plan: Plan) 
     let mut violations = check(input, options, &plan);
     // Violations that depend on a removed claim or placement only show after it has been removed.
     while !violations.is_empty() {
-        let violation_of = |object: &str| violations.iter().find(|v| v.object == object).map(ToString::to_string);
+        let mut by_object: BTreeMap<&str, &Violation> = BTreeMap::new();
+        for violation in &violations {
+            by_object.entry(violation.object.as_str()).or_insert(violation);
+        }
+        let violation_of = |object: &str| by_object.get(object).map(ToString::to_string);
+        // What is wrong with a pod is wrong with whatever takes it.
+        let of_pods = |pods: &[PodRef]| pods.iter().find_map(|pod| violation_of(&pod.key()));
         let mut removed_pods: Vec<(PodRef, String)> = Vec::new();
         let mut claims = Vec::with_capacity(plan.claims.len());
         for (n, claim) in plan.claims.into_iter().enumerate() {
-            match violation_of(&format!("claim {n}")) {
+            match violation_of(&format!("claim {n}")).or_else(|| of_pods(&claim.pods)) {
                 Some(found) => removed_pods.extend(claim.pods.into_iter().map(|pod| (pod, found.clone()))),
                 None => claims.push(claim),
             }
         }
         let mut placements = Vec::with_capacity(plan.placements.len());
         for placement in plan.placements {
-            match violation_of(&placement.node) {
+            match violation_of(&placement.node).or_else(|| of_pods(&placement.pods)) {
                 Some(found) => removed_pods.extend(placement.pods.into_iter().map(|pod| (pod, found.clone()))),
                 None => placements.push(placement),
             }
@@ -119,19 +125,21 @@ fn pods_by_key<'a>(input: &Input<'a>) -> BTreeMap<String, &'a Pod> {
     input.objects.pods.iter().chain(input.virtual_pods).map(|p| (p.metadata.key(), p)).collect()
 }
 
-/// No pod appears twice, none is unknown or must not be planned, and none is missing.
+/// No pod appears twice, none is unknown, none that must not be planned is placed, and none is missing. Whoever is left out harms nobody.
 fn every_pod_once(pods: &BTreeMap<String, &Pod>, plan: &Plan, findings: &mut Findings) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let placed = plan.claims.iter().flat_map(|c| &c.pods).chain(plan.placements.iter().flat_map(|p| &p.pods));
-    for pod in placed.chain(plan.left_out.iter().map(|l| &l.pod)) {
+    let left_out = plan.left_out.iter().map(|left| (&left.pod, false));
+    for (pod, is_placed) in placed.map(|pod| (pod, true)).chain(left_out) {
         let key = pod.key();
         findings.expect(seen.insert(key.clone()), &key, "pod-twice", || "the plan names it more than once".into());
         match pods.get(&key) {
             None => findings.add(&key, "pod-unknown", "there is no such pod"),
             Some(real) => {
                 findings.expect(real.metadata.uid == pod.uid, &key, "pod-unknown", || format!("uid {} is another pod's", pod.uid));
-                findings.expect(!real.is_terminal(), &key, "pod-finished", || format!("its phase is {}", real.status.phase));
-                let daemon = real.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet");
+                let has_ended = is_placed && real.is_terminal();
+                findings.expect(!has_ended, &key, "pod-finished", || format!("its phase is {}", real.status.phase));
+                let daemon = is_placed && real.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet");
                 findings.expect(!daemon, &key, "pod-of-daemonset", || "its DaemonSet places it".into());
             }
         }
@@ -139,8 +147,12 @@ fn every_pod_once(pods: &BTreeMap<String, &Pod>, plan: &Plan, findings: &mut Fin
     for (key, pod) in pods {
         let is_unschedulable = pod.status.conditions.iter().any(|c| c.type_ == "PodScheduled" && c.reason == "Unschedulable");
         let is_placed_by_owner = pod.metadata.owner_references.iter().any(|o| o.kind == "DaemonSet" || o.kind == "Node");
-        let must_be_planned =
-            is_unschedulable && pod.spec.node_name.is_empty() && pod.status.nominated_node_name.is_empty() && !is_placed_by_owner;
+        let is_going = pod.is_terminal() || pod.metadata.is_deleting();
+        let must_be_planned = is_unschedulable
+            && !is_going
+            && pod.spec.node_name.is_empty()
+            && pod.status.nominated_node_name.is_empty()
+            && !is_placed_by_owner;
         findings.expect(!must_be_planned || seen.contains(key), key, "pod-forgotten", || {
             "it is pending and the plan does not mention it".into()
         });

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
-use whittle_api::k8s::{Taint, TaintEffect, Workloads};
+use whittle_api::k8s::{Pod, Taint, TaintEffect, Workloads};
 use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, labels};
 use whittle_model::scheduling::{Input, InstanceTypes, MinValuesPolicy, NewClaim, Options, Plan, PodRef};
@@ -312,6 +312,43 @@ fn plans_of_the_solver_are_accepted() {
     let found = check(&world.input(), &Options::provisioning(), &plan);
     assert!(found.is_empty(), "{found:#?}\n{plan:#?}");
     assert_eq!(plan.left_out.iter().map(|l| l.pod.name.as_str()).collect::<Vec<_>>(), ["arm-0"]);
+}
+
+/// The rules that a plan violates once a pod has changed, and those that its rest violates, with how many pods of it are placed.
+fn after_change(plan: Plan, name: &str, change: impl FnOnce(&mut Pod)) -> (Vec<&'static str>, Vec<&'static str>, usize) {
+    let mut world = World::new();
+    change(world.objects.pods.iter_mut().find(|pod| pod.metadata.name == name).unwrap());
+    let before = world.violated_rules(&plan);
+    let (rest, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
+    (before, wrong.iter().map(|v| v.rule).collect(), rest.scheduled())
+}
+
+#[test]
+fn a_pod_that_must_not_be_planned_costs_others_nothing_but_its_machine() {
+    let mut plan = World::new().plan();
+    let (placed, beside) = (plan.scheduled(), claim_of(&mut plan, "db-0").pods.len());
+    let ended = |pod: &mut Pod| pod.status.phase = "Failed".into();
+    let owned = |pod: &mut Pod| {
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "other", "uid": "u", "controller": true}]);
+        pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+    };
+    assert_eq!(after_change(plan.clone(), "db-0", ended), (vec!["pod-finished"], vec![], placed - beside));
+    assert_eq!(after_change(plan.clone(), "db-0", owned), (vec!["pod-of-daemonset"], vec![], placed - beside));
+    for nothing in [after_change(plan.clone(), "arm-0", ended), after_change(plan, "arm-0", owned)] {
+        assert_eq!(nothing, (vec![], vec![], placed), "it is left out");
+    }
+}
+
+#[test]
+fn a_pod_that_the_scheduler_does_not_bind_any_more_need_not_be_planned() {
+    let changes: [fn(&mut Pod); 2] =
+        [|pod| pod.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".parse().unwrap()), |pod| pod.status.phase = "Failed".into()];
+    for change in changes {
+        let mut plan = World::new().plan();
+        plan.left_out.clear();
+        let placed = plan.scheduled();
+        assert_eq!(after_change(plan, "arm-0", change), (vec![], vec![], placed));
+    }
 }
 
 #[track_caller]
