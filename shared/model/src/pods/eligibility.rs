@@ -4,20 +4,27 @@ use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, Taint, TaintEffect
 use whittle_api::{GoDuration, labels};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Whether to provision for the pod: kube-scheduler found it unschedulable, and no other controller places it.
+/// Whether to provision for the pod: kube-scheduler found it unschedulable and may still bind it, and no other controller places it
+/// (scheduling 4.1).
 #[must_use]
 pub fn is_provisionable(pod: &Pod) -> bool {
     pod.condition("PodScheduled").is_some_and(|c| c.reason == "Unschedulable")
+        && is_active(pod)
         && !pod.is_bound()
         && pod.status.nominated_node_name.is_empty()
-        && !is_daemon_owned(pod)
+        && !is_placed_by_daemon_set(pod)
         && !is_mirror(pod)
 }
 
-/// Whether a DaemonSet owns the pod.
+/// Whether a DaemonSet of Kubernetes owns the pod.
 #[must_use]
 pub fn is_daemon_owned(pod: &Pod) -> bool {
     owned_by(pod, "DaemonSet", "apps/v1")
+}
+
+/// Whether the controller of a DaemonSet places the pod: that of Kubernetes, or of another group with a kind of this name, as OpenKruise's.
+fn is_placed_by_daemon_set(pod: &Pod) -> bool {
+    pod.metadata.owner_references.iter().any(|owner| owner.kind == "DaemonSet")
 }
 
 fn is_mirror(pod: &Pod) -> bool {
@@ -38,7 +45,7 @@ pub fn is_active(pod: &Pod) -> bool {
 #[must_use]
 pub fn is_reschedulable(pod: &Pod) -> bool {
     let needs_node = is_active(pod) || (!pod.is_terminal() && owned_by(pod, "StatefulSet", "apps/v1"));
-    needs_node && !is_daemon_owned(pod) && !is_mirror(pod)
+    needs_node && !is_placed_by_daemon_set(pod) && !is_mirror(pod)
 }
 
 /// The value of `karpenter.sh/do-not-disrupt`, or of the deprecated `karpenter.sh/do-not-evict`.

@@ -2,6 +2,7 @@
 
 use super::world::{World, Z, all, asks, assorted, expr, hard, instance_type, left, near, offering, one, reasons, required, sizes};
 use serde_json::{Value, json};
+use whittle_api::k8s::Pod;
 use whittle_api::{conditions, labels};
 use whittle_model::scheduling::MinValuesPolicy;
 
@@ -46,6 +47,39 @@ fn only_offerings_that_may_be_used_count_for_the_order() {
     assert_eq!(world.plan().claims[0].instance_types, ["b", "a"]);
     world.objects.pods[0].spec.node_selector.clear();
     assert_eq!(world.plan().claims[0].instance_types, ["a", "b"]);
+}
+
+#[test]
+fn a_pod_that_is_never_bound_any_more_gets_no_machine_and_keeps_none_from_others() {
+    // Deleted, and what the garbage collector makes of it while a finalizer keeps it.
+    let changes: [fn(&mut Pod); 2] =
+        [|pod| pod.metadata.deletion_timestamp = Some(super::world::now()), |pod| pod.status.phase = "Failed".into()];
+    for change in changes {
+        let mut world = World::new();
+        world.pod("other", json!({"cpu": "1"}));
+        change(world.pod("it", json!({"cpu": "3"})));
+        let plan = world.plan();
+        assert_eq!((plan.claims.len(), plan.scheduled(), left(&plan)), (1, 1, vec![]));
+        assert_eq!(plan.claims[0].pods[0].name, "other");
+    }
+}
+
+#[test]
+fn pods_of_daemon_sets_of_other_groups_are_not_placed_and_keep_no_machine_from_others() {
+    let pinned = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
+        [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}});
+    let owner = json!([{"apiVersion": "apps.kruise.io/v1alpha1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]);
+    let mut world = World::new();
+    world.managed("n", "initialized", 16, json!({})).1.metadata.deletion_timestamp = Some(super::world::now());
+    world.pod("agent", all(&[pinned, json!({"owners": owner})]));
+    world.pod("other", json!({"cpu": "1"}));
+    for runs in [false, true] {
+        if runs {
+            world.bind("agent", "n");
+        }
+        let plan = world.plan();
+        assert_eq!((plan.claims.len(), plan.scheduled(), left(&plan)), (1, 1, vec![]), "runs: {runs}");
+    }
 }
 
 #[test]
