@@ -92,7 +92,7 @@ pub(crate) fn stock_outs(facts: &Facts, batch: &Batch, answer: &FleetAnswer, kno
     let Some(parts) = facts.parts(&batch.node_class) else { return Vec::new() };
     let none = unavailable(&[], facts.now);
     let passing = answer.errors.iter().flat_map(|error| shared_stock_outs(batch, error).into_iter().map(|key| (key, error.code.as_str())));
-    let passing: BTreeMap<OfferingKey, &str> = passing.collect();
+    let passing: BTreeMap<OfferingKey, &str> = passing.chain(exhausted_quotas(facts, batch, &answer.errors)).collect();
     let lasting = answer.errors.iter().filter(|error| lacks_capacity(batch, error)).flat_map(|error| with_pools(&batch.request, error));
     let (of_class, of_all): (Vec<FleetPoolError>, Vec<FleetPoolError>) = lasting.partition(|error| concerns_class(batch, &error.code));
     let mut outs: Vec<StockOut> = passing.into_iter().map(|(key, code)| StockOut::with_fixed_wait(key, code, now)).collect();
@@ -137,6 +137,7 @@ fn closed_offerings(closed: Marks, node_class: Option<&str>) -> Vec<OfferingKey>
         placement_group: pool.placement_group,
         partition: pool.partition,
         node_class: node_class.map(str::to_owned),
+        vcpus: None,
     });
     let whole = closed.capacity_types.iter().map(|capacity_type| whole_market(capacity_type));
     let reservations = closed.reservations.iter().map(|id| OfferingKey::of_reservation(id));
@@ -160,8 +161,27 @@ fn lacks_capacity(batch: &Batch, error: &FleetPoolError) -> bool {
     !known.is_subnet_full() && !quota && !known.is_fleet_quota() && !known.is_spread_group_limit()
 }
 
-/// The shared resource that an error reports as used up: a subnet of the call, its spread placement group in a zone, or a quota. An
-/// error without a capacity pool may concern any of the call.
+/// The quotas that errors report as used up, each with its error code, and with the vCPUs of the smallest machine that was refused: for
+/// less there may be room. An error without a type may concern any of the call.
+fn exhausted_quotas<'e>(facts: &Facts, batch: &Batch, errors: &'e [FleetPoolError]) -> Vec<(OfferingKey, &'e str)> {
+    let capacity_type = batch.request.capacity_type.as_str();
+    if capacity_type == labels::CAPACITY_RESERVED {
+        return Vec::new();
+    }
+    let mut refused: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
+    for error in errors.iter().filter(|error| ApiError::client(&error.code, &error.message).is_vcpu_quota()) {
+        let pools = batch.request.configs.iter().flat_map(|config| &config.overrides);
+        for pool in pools.filter(|pool| error.instance_type.is_empty() || pool.instance_type == error.instance_type) {
+            let vcpus = facts.catalog.facts(&pool.instance_type).map_or(0, |known| known.vcpus);
+            let smallest = refused.entry(quota_of(&pool.instance_type)).or_insert((vcpus, error.code.as_str()));
+            smallest.0 = smallest.0.min(vcpus);
+        }
+    }
+    refused.into_iter().map(|(quota, (vcpus, code))| (OfferingKey::of_quota(quota, capacity_type, vcpus), code)).collect()
+}
+
+/// The shared resource that an error reports as used up: a subnet of the call, or its spread placement group in a zone. An error without
+/// a capacity pool may concern any of the call.
 fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> {
     let known = ApiError::client(&error.code, &error.message);
     let overrides = || batch.request.configs.iter().flat_map(|config| &config.overrides);
@@ -178,12 +198,7 @@ fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> 
         let full = |group: &str| zones.iter().map(|zone| OfferingKey::of_full_group(group, zone)).collect();
         return batch.placement_group().map(full).unwrap_or_default();
     }
-    if !known.is_vcpu_quota() || batch.request.capacity_type == labels::CAPACITY_RESERVED {
-        return Vec::new();
-    }
-    let types = overrides().filter(|entry| error.instance_type.is_empty() || entry.instance_type == error.instance_type);
-    let quotas: BTreeSet<&str> = types.map(|entry| quota_of(&entry.instance_type)).collect();
-    quotas.into_iter().map(|quota| OfferingKey::of_quota(quota, &batch.request.capacity_type)).collect()
+    Vec::new()
 }
 
 /// Offerings that are unavailable after a call that EC2 rejected as a whole.
@@ -191,7 +206,9 @@ pub(crate) fn whole_call_stock_outs(facts: &Facts, batch: &Batch, code: &str, me
     let known = facts.stock_outs.as_slice();
     let error = FleetPoolError { code: code.to_owned(), message: message.to_owned(), instance_type: String::new(), zone: String::new() };
     if !lacks_capacity(batch, &error) {
-        return shared_stock_outs(batch, &error).into_iter().map(|key| StockOut::with_fixed_wait(key, code, now)).collect();
+        let quotas = exhausted_quotas(facts, batch, std::slice::from_ref(&error)).into_iter().map(|(key, _)| key);
+        let shared = shared_stock_outs(batch, &error).into_iter().chain(quotas);
+        return shared.map(|key| StockOut::with_fixed_wait(key, code, now)).collect();
     }
     if ApiError::client(code, message).is_service_linked_role_missing() {
         return vec![stock_out(whole_market(labels::CAPACITY_SPOT), code, known, now)];
@@ -210,6 +227,7 @@ pub(crate) fn whole_call_stock_outs(facts: &Facts, batch: &Batch, code: &str, me
             placement_group: batch.placement_group().map(str::to_owned),
             partition: batch.partition,
             node_class: node_class.clone(),
+            vcpus: None,
         })
         .collect();
     keys.into_iter().map(|key| stock_out(key, code, known, now)).collect()

@@ -21,6 +21,9 @@ pub struct OfferingKey {
     /// Set if it concerns only machines of this node class, by its uid, which no class of any cluster shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_class: Option<String>,
+    /// Of a quota: what is refused has this many vCPUs or more. Less may be left of the quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u32>,
 }
 
 /// Used instead of the capacity type.
@@ -46,13 +49,15 @@ impl OfferingKey {
     pub fn subnet(&self) -> Option<&str> {
         (self.capacity_type == SUBNET_MARKER).then_some(self.instance_type.as_str())
     }
-    /// The key of an account quota that is used up: no type that counts against it can be launched with this capacity type.
+    /// The key of an account quota that leaves no room for a machine of so many vCPUs: no type that counts against it and has as many
+    /// can be launched with this capacity type.
     #[must_use]
-    pub fn of_quota(quota: &str, capacity_type: &str) -> Self {
+    pub fn of_quota(quota: &str, capacity_type: &str, vcpus: u32) -> Self {
         Self {
             instance_type: format!("{QUOTA_PREFIX}{quota}"),
             zone: "*".to_owned(),
             capacity_type: capacity_type.to_owned(),
+            vcpus: Some(vcpus),
             ..Self::default()
         }
     }
@@ -93,6 +98,7 @@ impl fmt::Display for OfferingKey {
             (Some(group), None) => write!(f, ", placement group {group}")?,
             (None, _) => {}
         }
+        self.vcpus.iter().try_for_each(|vcpus| write!(f, ", of {vcpus} vCPUs or more"))?;
         self.node_class.iter().try_for_each(|uid| write!(f, ", node class {uid}"))
     }
 }
@@ -193,7 +199,7 @@ mod tests {
     #[test]
     fn quotas_and_subnets_have_a_fixed_wait() {
         let group = OfferingKey::of_full_group("pg-1", "us-west-2a");
-        for (key, minutes) in [(OfferingKey::of_quota("standard", "spot"), 1), (OfferingKey::of_subnet("subnet-1"), 3), (group, 3)] {
+        for (key, minutes) in [(OfferingKey::of_quota("standard", "spot", 16), 1), (OfferingKey::of_subnet("subnet-1"), 3), (group, 3)] {
             for number in [0, 1, 2, 3, 5, 8] {
                 let out = StockOut::with_fixed_wait(key.clone(), "code", minute(number));
                 assert_eq!((out.until, out.strikes), (minute(number + minutes), 1), "{key}");
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn keys_of_subnets_quotas_and_reservations_are_distinct() {
-        let (subnet, quota) = (OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"));
+        let (subnet, quota) = (OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand", 16));
         let reservation = OfferingKey::of_reservation("cr-1");
         assert_eq!((subnet.subnet(), subnet.quota(), subnet.reservation()), (Some("subnet-1"), None, None));
         assert_eq!((quota.subnet(), quota.quota(), quota.reservation()), (None, Some("standard"), None));
@@ -225,7 +231,9 @@ mod tests {
         assert_eq!(in_group.to_string(), "spot m5.large in us-west-2a, placement group pg-1, partition 2");
         let of_class = OfferingKey { node_class: Some("u-1".into()), ..offering() };
         assert_eq!(of_class.to_string(), "spot m5.large in us-west-2a, node class u-1");
-        for key in [in_group, of_class] {
+        let of_quota = OfferingKey::of_quota("standard", "on-demand", 16);
+        assert_eq!(of_quota.to_string(), "on-demand quota:standard in *, of 16 vCPUs or more");
+        for key in [in_group, of_class, of_quota] {
             assert_eq!(serde_json::from_str::<OfferingKey>(&serde_json::to_string(&key).unwrap()).unwrap(), key);
         }
     }

@@ -55,9 +55,10 @@ pub(crate) const OFFERINGS: &str = "OFFERING";
 pub(crate) fn offering(offering: &OfferingKey) -> Key {
     let anywhere = format!("{}#{}#{}", offering.instance_type, offering.zone, offering.capacity_type);
     let partition = || offering.partition.map_or_else(|| "*".to_owned(), |number| number.to_string());
-    let placed = match &offering.placement_group {
-        Some(group) => format!("{anywhere}#{group}#{}", partition()),
-        None => anywhere,
+    let placed = match (&offering.placement_group, offering.vcpus) {
+        (Some(group), _) => format!("{anywhere}#{group}#{}", partition()),
+        (None, Some(vcpus)) => format!("{anywhere}#vcpus#{vcpus}"),
+        (None, None) => anywhere,
     };
     match &offering.node_class {
         Some(uid) => key(OFFERINGS, format!("{placed}#class#{uid}")),
@@ -111,6 +112,8 @@ mod tests {
         let keys = [&anywhere, &in_group, &in_partition, &of_class, &both].map(|one| offering(one).sk);
         let expected = ["", "#pg-1#*", "#pg-1#2", "#class#u-1", "#pg-1#*#class#u-1"].map(|rest| format!("m5.large#z#spot{rest}"));
         assert_eq!(keys, expected);
+        let quotas = [8, 16].map(|vcpus| offering(&OfferingKey::of_quota("standard", "spot", vcpus)).sk);
+        assert_eq!(quotas, ["quota:standard#*#spot#vcpus#8", "quota:standard#*#spot#vcpus#16"], "each size is refused by itself");
     }
 
     #[test]

@@ -99,6 +99,14 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
         placement_group: out.offering.placement_group.clone(),
         partition: out.offering.partition,
     };
+    let mut quotas = BTreeMap::new();
+    for out in held() {
+        let Some(quota) = out.offering.quota() else { continue };
+        // Without a size, as an earlier release wrote it: of any.
+        let vcpus = out.offering.vcpus.unwrap_or_default();
+        let least = quotas.entry((quota.to_owned(), out.offering.capacity_type.clone())).or_insert(vcpus);
+        *least = vcpus.min(*least);
+    }
     let (refused, shared): (Vec<&StockOut>, Vec<&StockOut>) = single.into_iter().partition(|out| out.offering.node_class.is_some());
     let mut by_class: BTreeMap<String, BTreeSet<Pool>> = BTreeMap::new();
     for out in &refused {
@@ -109,7 +117,7 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
         refused: by_class,
         capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
         subnets: held().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
-        quotas: held().filter_map(|out| Some((out.offering.quota()?.to_owned(), out.offering.capacity_type.clone()))).collect(),
+        quotas,
         full_groups: held().filter_map(|out| Some((out.offering.full_group()?.to_owned(), out.offering.zone.clone()))).collect(),
         ..Unavailable::default()
     }

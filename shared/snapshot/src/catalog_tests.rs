@@ -34,13 +34,33 @@ fn an_ended_stock_out_makes_nothing_unavailable() {
 #[test]
 fn full_subnets_and_exhausted_quotas_are_distinguished_from_offerings() {
     let now = at(0);
-    let keys = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand"), OfferingKey::of_reservation("cr-1")];
+    let keys = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand", 8), OfferingKey::of_reservation("cr-1")];
     let outs = keys.map(|key| StockOut::with_fixed_wait(key, "code", now));
     let closed = unavailable(&outs, now);
     assert!(closed.pools.is_empty() && closed.capacity_types.is_empty(), "{closed:?}");
     assert_eq!(closed.subnets, ["subnet-1".to_owned()].into());
-    assert_eq!(closed.quotas, [("standard".to_owned(), "on-demand".to_owned())].into());
+    assert_eq!(closed.quotas, [(("standard".to_owned(), "on-demand".to_owned()), 8)].into());
     assert_eq!(unavailable(&outs, now + whittle_units::SignedDuration::from_mins(4)), whittle_ec2::instance_types::Unavailable::default());
+}
+
+#[test]
+fn the_smallest_machine_that_a_quota_was_too_small_for_counts_and_smaller_ones_stay_available() {
+    let refused = |vcpus| StockOut::with_fixed_wait(OfferingKey::of_quota("standard", "on-demand", vcpus), "VcpuLimitExceeded", at(0));
+    let outs = [refused(16), refused(4), refused(8)];
+    let available = |outs: &[StockOut], name: &str| {
+        let [types, _] = of_two_classes(outs, |_| {});
+        let known = types.iter().find(|known| known.name == name).unwrap();
+        known.offerings.iter().filter(|offering| offering.available).map(|offering| offering.capacity_type().to_owned()).collect::<Vec<_>>()
+    };
+    for (name, has_on_demand) in [("m5.large", true), ("m5.xlarge", false), ("m5.4xlarge", false)] {
+        let kinds = available(&outs, name);
+        assert_eq!(kinds.iter().any(|kind| kind == "on-demand"), has_on_demand, "{name}");
+        assert!(kinds.iter().any(|kind| kind == "spot"), "{name}: another quota");
+    }
+    // An earlier release wrote no size.
+    let mut of_any = refused(16);
+    of_any.offering.vcpus = None;
+    assert!(!available(&[of_any], "m5.large").iter().any(|kind| kind == "on-demand"));
 }
 
 #[test]

@@ -121,6 +121,7 @@ fn an_exhausted_quota_is_one_stock_out_of_a_minute_and_an_event_on_the_pool() {
         let held: Vec<_> = outs.iter().filter(|out| out.holds(at(begun))).collect();
         let [out] = held.as_slice() else { panic!("{held:?}") };
         assert_eq!((out.offering.quota(), out.offering.capacity_type.as_str()), (Some("standard"), "spot"));
+        assert_eq!(out.offering.vcpus, Some(2), "what the smallest of them has");
         assert!(out.until.duration_since(at(begun)) <= whittle_units::SignedDuration::from_secs(61), "never longer: {}", out.until);
         let closed = unavailable(&outs, at(begun));
         assert!(closed.pools.is_empty() && closed.capacity_types.is_empty(), "other families and on-demand machines stay open");
@@ -129,6 +130,28 @@ fn an_exhausted_quota_is_one_stock_out_of_a_minute_and_an_event_on_the_pool() {
     let event = world.cluster.events.iter().find(|kept| kept.event.reason == "QuotaExceeded").unwrap();
     assert_eq!((event.event.kind.as_str(), event.event.name.as_str(), event.event.warning), ("NodePool", "default", true));
     assert!(event.event.message.contains("Service Quotas") && event.event.message.contains(message), "{}", event.event.message);
+}
+
+#[test]
+fn what_a_quota_has_left_is_open_to_smaller_machines() {
+    let simulation = with_class();
+    simulation.world().region.supply.vcpus.insert(("standard".into(), "on-demand".into()), 5);
+    let of_type = |number: usize, name: &'static str| {
+        keep_as(&simulation, number, |claim| {
+            let kind = Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"]);
+            claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, [name]), kind];
+        })
+    };
+    of_type(1, "m5.4xlarge");
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!((report.counted("failed"), report.counted("quota")), (1, 1));
+    let outs = known(&simulation);
+    let sizes: Vec<_> = outs.iter().map(|out| (out.offering.quota(), out.offering.vcpus)).collect();
+    assert_eq!(sizes, [(Some("standard"), Some(16))]);
+    let (small, large) = (of_type(2, "m5.xlarge"), of_type(3, "c5.4xlarge"));
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!((report.counted("launched"), report.counted("failed"), report.counted("quota")), (1, 1, 0), "EC2 is asked for one of them");
+    assert!(simulation.claim(&small.key).machine().is_some() && simulation.claim(&large.key).machine().is_none());
 }
 
 #[test]

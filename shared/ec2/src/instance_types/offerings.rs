@@ -33,8 +33,8 @@ pub struct Unavailable {
     pub capacity_types: BTreeSet<String>,
     /// Subnets without addresses.
     pub subnets: BTreeSet<String>,
-    /// Exhausted quotas of the account, each with its capacity type.
-    pub quotas: BTreeSet<(String, String)>,
+    /// Quotas of the account, each with its capacity type, and how many vCPUs of a machine are more than what it has left.
+    pub quotas: BTreeMap<(String, String), u32>,
     /// Spread placement groups, by id, that hold as many machines in a zone as EC2 allows.
     pub full_groups: BTreeSet<(String, String)>,
     /// Ids of zones that traffic is shifted away from.
@@ -42,7 +42,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    fn contains(&self, offer: &Offer<'_>, context: &Context<'_>) -> bool {
+    fn contains(&self, offer: &Offer<'_>, vcpus: u32, context: &Context<'_>) -> bool {
         let subnets = || context.class.status.subnets.iter().filter(|subnet| subnet.zone == offer.zone);
         let refused = self.refused.get(&context.class.metadata.uid);
         let known = |placement_group: Option<&str>, partition: Option<u32>| {
@@ -58,7 +58,7 @@ impl Unavailable {
         let group = context.placement_group.map(|group| group.id.as_str());
         let quota = || (quota_of(offer.instance_type).to_owned(), offer.capacity_type.to_owned());
         self.capacity_types.contains(offer.capacity_type)
-            || !self.quotas.is_empty() && self.quotas.contains(&quota())
+            || !self.quotas.is_empty() && self.quotas.get(&quota()).is_some_and(|refused| vcpus >= *refused)
             || known(None, None)
             || context.is_group_full(offer.zone)
             || group.is_some() && (known(group, None) || offer.partition.is_some() && known(group, offer.partition))
@@ -108,7 +108,8 @@ pub(super) fn offerings(facts: &InstanceTypeFacts, catalog: &Catalog, context: &
                     labels::CAPACITY_SPOT => catalog.spot_price(&facts.name, zone),
                     _ => catalog.on_demand_price(&facts.name),
                 };
-                let available = usable && price.is_some() && !context.is_shifted(zone) && !context.unavailable.contains(&offer, context);
+                let can_start = usable && price.is_some() && !context.is_shifted(zone);
+                let available = can_start && !context.unavailable.contains(&offer, facts.vcpus, context);
                 // Zero is unknown, as in a catalog that is given. A machine of this kind may run, and any would be cheaper than at the
                 // highest price.
                 let price = price.unwrap_or(Price::ZERO);
