@@ -7,6 +7,8 @@ pub mod demo;
 mod disrupting;
 pub(crate) mod kinds;
 pub mod prompt;
+#[cfg(test)]
+mod quotas;
 pub mod report;
 mod rows;
 pub mod scenario;

@@ -3,6 +3,7 @@
 mod arrivals;
 mod outside;
 mod oversize;
+mod set_aside;
 mod state;
 mod status_writes;
 #[cfg(test)]
@@ -98,7 +99,8 @@ impl<P: Rights> Run<'_, P> {
         let begun = self.ports.clock().now();
         let mut plan = checked(&input, &options, self.cluster)?;
         let mut report = Report::default();
-        oversize::set_aside(&mut plan, &snapshot, self.cluster, &mut report);
+        oversize::too_large(&mut plan, &snapshot, self.cluster, &mut report);
+        set_aside::over_quota(&mut plan, &snapshot, &mut report);
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
         write::longest_wait(&mut report, &snapshot, &plan);
         let created = if self.settings.shadow {

@@ -8,7 +8,7 @@ use whittle_api::labels;
 use whittle_claims::{NodeClassRecord, OfferingKey, StockOut};
 use whittle_model::requirements::{Requirements, from_requirements};
 use whittle_model::scheduling::{Cause, PoolRejection, Reason};
-use whittle_snapshot::Snapshot;
+use whittle_snapshot::{Snapshot, is_over_quota};
 use whittle_units::Resources;
 
 /// The texts of reasons. Pods of one workload have the same, and all instance types are looked at for it.
@@ -81,7 +81,7 @@ fn concerns(pool: &str, offering: &OfferingKey, requirements: &Requirements, nee
     let Some(types) = snapshot.catalog.get(pool).filter(|_| is_of_class(pool, offering, snapshot)) else { return false };
     if offering.quota().is_some() {
         let allowed = requirements.get(labels::CAPACITY_TYPE).is_none_or(|allowed| allowed.has(&offering.capacity_type));
-        return allowed && types.iter().any(|known| suits(known, requirements, needed));
+        return allowed && types.iter().any(|known| is_over_quota(known, offering) && suits(known, requirements, needed));
     }
     let Some(found) = types.find(&offering.instance_type) else { return false };
     let place = [(labels::ZONE, &offering.zone), (labels::CAPACITY_TYPE, &offering.capacity_type)];

@@ -1,31 +1,25 @@
 //! Machines whose claims are too large to be stored. One of them would have the table refuse all claims of a request, each time anew: they
 //! are set aside before, and the rest of the plan is executed. Templates and pods are bounded, so that hardly anything is left for it. Pure.
 
+use crate::set_aside::set_aside;
 use serde::Serialize;
 use whittle_claims::{ClaimSpec, oversize};
-use whittle_model::scheduling::{LeftOut, Plan, Reason};
+use whittle_model::scheduling::{Plan, Reason};
 use whittle_ports::Report;
 use whittle_snapshot::{Snapshot, claim_of};
 use whittle_units::ClusterName;
 
 /// Takes machines out of a plan whose claims cannot be stored. Their pods are left out.
-pub(crate) fn set_aside(plan: &mut Plan, snapshot: &Snapshot, cluster: &ClusterName, report: &mut Report) {
-    let mut left_out = Vec::new();
-    plan.claims.retain(|new| {
+pub(crate) fn too_large(plan: &mut Plan, snapshot: &Snapshot, cluster: &ClusterName, report: &mut Report) {
+    set_aside(plan, |new| {
         // Its name and uid have a few bytes.
         let claim = claim_of(new, snapshot, cluster, "", String::new(), None);
-        let Some(size) = oversize(&claim) else { return true };
+        let size = oversize(&claim)?;
         let (node_pool, field, kib) = (new.node_pool.clone(), largest_field(&claim.spec), size.div_ceil(1024));
         tracing::error!(%cluster, nodepool = %node_pool, pods = new.pods.len(), kib, field, "a claim is too large to be stored");
         report.count("claims_too_large");
-        let reason = Reason::TooLarge { node_pool, field, kib };
-        left_out.extend(new.pods.iter().map(|pod| LeftOut { pod: pod.clone(), reason: reason.clone() }));
-        false
+        Some(Reason::TooLarge { node_pool, field, kib })
     });
-    if !left_out.is_empty() {
-        plan.left_out.append(&mut left_out);
-        plan.left_out.sort_by(|a, b| a.pod.cmp(&b.pod));
-    }
 }
 
 /// The field of a NodeClaim that takes most room.

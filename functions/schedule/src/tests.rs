@@ -1,5 +1,6 @@
 mod lost_machines;
 mod over_sim;
+mod quotas;
 mod requests;
 
 use crate::state::{Round, RoundPage, Unplaced};

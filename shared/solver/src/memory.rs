@@ -168,6 +168,7 @@ fn is_lasting(reason: &Reason) -> bool {
             reason,
             Reason::Reserved(_)
                 | Reason::OutOfBudget
+                | Reason::OverQuota { .. }
                 | Reason::RejectedByChecker(_)
                 | Reason::Truncated { .. }
                 | Reason::Uninitialized { .. }

@@ -309,7 +309,7 @@ fn a_claim_that_is_too_large_would_have_the_table_refuse_all_and_is_set_aside_be
     let refused = block_on(run.create_claims(&lease, &snapshot, &plan, &mut Report::default()));
     assert!(refused.is_err() && block_on(ports.list(&cluster)).unwrap().is_empty(), "all are refused together");
     let mut report = Report::default();
-    crate::oversize::set_aside(&mut plan, &snapshot, &cluster, &mut report);
+    crate::oversize::too_large(&mut plan, &snapshot, &cluster, &mut report);
     let created = block_on(run.create_claims(&lease, &snapshot, &plan, &mut report)).unwrap();
     let stored = block_on(ports.list(&cluster)).unwrap();
     assert_eq!((report.counted("claims_too_large"), created.len(), stored.len()), (1, 1, 1));
@@ -328,6 +328,6 @@ fn a_plan_of_claims_that_can_be_stored_stays_as_it_is() {
     let (snapshot, cluster) = (snapshot(vec![pod("one", 1), pod("large", 40)]), key("a").cluster);
     let plan = crate::checked(&snapshot.input(), &whittle_snapshot::options(&Settings::default()), &cluster).unwrap();
     let (mut after, mut report) = (plan.clone(), Report::default());
-    crate::oversize::set_aside(&mut after, &snapshot, &cluster, &mut report);
+    crate::oversize::too_large(&mut after, &snapshot, &cluster, &mut report);
     assert_eq!((after, report.counted("claims_too_large")), (plan, 0));
 }

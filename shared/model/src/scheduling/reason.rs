@@ -40,6 +40,8 @@ pub enum Reason {
     Truncated { node_pool: String, labels: Vec<String> },
     /// The NodeClaim of its machine would be larger than can be stored, mostly for this field.
     TooLarge { node_pool: String, field: &'static str, kib: usize },
+    /// EC2 refuses larger machines for a quota of vCPUs, and others of the plan take what it may have left.
+    OverQuota { capacity_type: String },
     /// The checker rejected its placement, with this message.
     RejectedByChecker(String),
     /// In a simulation: the pod would wait for a node that has not initialized.
@@ -354,6 +356,7 @@ impl Reason {
             | Reason::OutOfBudget
             | Reason::Truncated { .. }
             | Reason::TooLarge { .. }
+            | Reason::OverQuota { .. }
             | Reason::RejectedByChecker(_)
             | Reason::Uninitialized { .. } => false,
         }
@@ -384,6 +387,7 @@ impl Reason {
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
             Reason::TooLarge { .. } => "claim-size",
+            Reason::OverQuota { .. } => "quota",
             Reason::Uninitialized { .. } => "uninitialized",
             Reason::RejectedByChecker(_) => "doubtful",
         }
@@ -533,6 +537,11 @@ impl Display for Reason {
             Reason::TooLarge { node_pool, field, kib } => {
                 write!(f, "a NodeClaim of nodepool {node_pool} would have {kib} KiB, more than can be stored, most of them in {field}")
             }
+            Reason::OverQuota { capacity_type } => write!(
+                f,
+                "EC2 refuses larger {capacity_type} machines for the account's quota of vCPUs, and what that may have left is tried for \
+                 other pods first"
+            ),
             Reason::Uninitialized { node } => write!(f, "would schedule against uninitialized node/{node}"),
         }
     }

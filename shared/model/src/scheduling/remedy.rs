@@ -73,6 +73,9 @@ impl Reason {
                 };
                 vec![Remedy { node_pool: Some(node_pool.clone()), text }]
             }
+            Reason::OverQuota { capacity_type } => {
+                Remedy::of_pod(format!("a higher quota of vCPUs of {capacity_type} instances (Service Quotas, Amazon EC2)"))
+            }
             Reason::OptedOut => Remedy::of_pod(format!("a pod without the requirement that {} does not exist", labels::NODE_POOL)),
             Reason::NoNodePools => Remedy::of_pod("a NodePool that launches for pods: one without spec.replicas"),
             Reason::ResourceClaims => Remedy::of_pod(

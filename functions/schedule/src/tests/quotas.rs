@@ -1,0 +1,150 @@
+//! What a plan launches after EC2 has refused a machine for a quota of vCPUs.
+
+use super::{checked, four, now, pod, snapshot};
+use crate::outside::Texts;
+use crate::set_aside::over_quota;
+use std::sync::Arc;
+use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::Requirement;
+use whittle_api::labels;
+use whittle_claims::{Claim, Event, OfferingKey, StockOut};
+use whittle_model::scheduling::{Options, Plan, Reason};
+use whittle_ports::{Report, Settings};
+use whittle_snapshot::Snapshot;
+use whittle_solver::Memory;
+use whittle_testkit::{after, begun, default_spec, machine, planned, stored};
+use whittle_units::{ClusterName, SignedDuration};
+
+fn options() -> Options {
+    whittle_snapshot::options(&Settings::default())
+}
+
+/// Three pods, each of which needs a machine of four vCPUs.
+fn three_pods() -> Snapshot {
+    snapshot(["a", "b", "c"].map(|name| pod(name, 3)).to_vec())
+}
+
+fn refused(quota: &str, capacity_type: &str, vcpus: u32) -> StockOut {
+    StockOut::with_fixed_wait(OfferingKey::of_quota(quota, capacity_type, vcpus), "VcpuLimitExceeded", now())
+}
+
+/// What is left of the plan for three pods.
+fn left_of_plan(change: impl FnOnce(&mut Snapshot)) -> (Plan, u64) {
+    let mut seen = three_pods();
+    let mut plan = checked(&seen.input(), &options(), &ClusterName::new("c")).unwrap();
+    assert_eq!(plan.claims.len(), 3);
+    change(&mut seen);
+    let mut report = Report::default();
+    over_quota(&mut plan, &seen, &mut report);
+    (plan, report.counted("over_quota"))
+}
+
+fn waits_for_quota(plan: &Plan) -> usize {
+    plan.left_out.iter().filter(|left| matches!(&left.reason, Reason::OverQuota { capacity_type } if capacity_type == "on-demand")).count()
+}
+
+#[test]
+fn a_plan_takes_no_more_of_a_quota_than_the_refused_machine_would_have() {
+    for (vcpus, launched) in [(17, 3), (13, 3), (12, 2), (9, 2), (8, 1), (5, 1)] {
+        let (plan, counted) = left_of_plan(|seen| seen.stock_outs = vec![refused("standard", "on-demand", vcpus)]);
+        assert_eq!((plan.claims.len(), waits_for_quota(&plan)), (launched, 3 - launched), "{vcpus}");
+        assert_eq!(usize::try_from(counted).unwrap(), 3 - launched);
+    }
+    // The smallest size counts: each is a record of its own.
+    let (plan, _) = left_of_plan(|seen| seen.stock_outs = [16, 8, 64].map(|vcpus| refused("standard", "on-demand", vcpus)).to_vec());
+    assert_eq!(plan.claims.len(), 1);
+}
+
+#[test]
+fn other_quotas_and_refusals_that_have_passed_take_nothing_away() {
+    let passed = StockOut { until: now(), ..refused("standard", "on-demand", 8) };
+    for out in [refused("standard", "spot", 8), refused("g-vt", "on-demand", 8), passed] {
+        let (plan, counted) = left_of_plan(|seen| seen.stock_outs = vec![out.clone()]);
+        assert_eq!((plan.claims.len(), plan.left_out.len(), counted), (3, 0, 0), "{out:?}");
+    }
+}
+
+/// How many of three machines are launched that may have these types.
+fn launched_of(types: Vec<InstanceType>) -> usize {
+    let mut seen = three_pods();
+    seen.catalog = [("default".to_owned(), Arc::new(types.into()))].into();
+    let mut plan = checked(&seen.input(), &options(), &ClusterName::new("c")).unwrap();
+    seen.stock_outs = vec![refused("standard", "on-demand", 5)];
+    over_quota(&mut plan, &seen, &mut Report::default());
+    plan.claims.len()
+}
+
+#[test]
+fn a_machine_that_may_count_for_another_quota_is_launched() {
+    let mut other = four();
+    other.name = "g5.xlarge".into();
+    other.requirements.retain(|requirement| requirement.key != labels::INSTANCE_TYPE);
+    other.requirements.push(Requirement::is_in(labels::INSTANCE_TYPE, ["g5.xlarge"]));
+    let mut spot = four();
+    spot.requirements.retain(|requirement| requirement.key != labels::CAPACITY_TYPE);
+    spot.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"]));
+    let mut offering = spot.offerings[0].clone();
+    offering.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"]), Requirement::is_in(labels::ZONE, ["a"])];
+    spot.offerings.push(offering);
+    assert_eq!(launched_of(vec![four()]), 1);
+    assert_eq!(launched_of(vec![four(), other]), 3);
+    assert_eq!(launched_of(vec![spot]), 3, "launches take spot first");
+}
+
+#[test]
+fn claims_that_wait_for_their_machine_take_their_part() {
+    let mut claim = planned("earlier", default_spec());
+    claim.spec.node_pool = "default".into();
+    claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["four"])];
+    let launching: Claim = after(&claim, &[begun("t")], now());
+    let launched = after(&launching, &[Event::FleetAnswered(machine("i-1"))], now());
+    for (claim, expected) in [(claim, 1), (launching, 1), (launched, 2)] {
+        let (plan, _) = left_of_plan(|seen| {
+            seen.stock_outs = vec![refused("standard", "on-demand", 9)];
+            seen.claims = stored([claim.clone()]);
+        });
+        assert_eq!(plan.claims.len(), expected, "{}", claim.phase.name());
+    }
+}
+
+#[test]
+fn pods_that_wait_for_a_quota_are_considered_again_by_the_next_plan() {
+    let seen = three_pods();
+    let (plan, _) = left_of_plan(|seen| seen.stock_outs = vec![refused("standard", "on-demand", 5)]);
+    assert_eq!(waits_for_quota(&plan), 2);
+    let memory = Memory::after(&seen.input(), &options(), &plan);
+    assert!(memory.settled(&seen.input(), &options()).is_empty());
+    let left = &plan.left_out[0].reason;
+    assert!(left.to_string().contains("quota of vCPUs") && left.remedies()[0].text.contains("Service Quotas"), "{left}");
+}
+
+#[test]
+fn a_pod_is_told_of_an_exhausted_quota_if_its_machines_are_as_large_as_what_was_refused() {
+    let said = |vcpus: u32, quota: &str| {
+        let mut seen = snapshot(vec![pod("web", 3)]);
+        let mut gone = four();
+        gone.offerings.iter_mut().for_each(|offering| offering.available = false);
+        seen.catalog = [("default".to_owned(), Arc::new(vec![gone].into()))].into();
+        seen.stock_outs = vec![refused(quota, "on-demand", vcpus)];
+        let plan = checked(&seen.input(), &options(), &ClusterName::new("c")).unwrap();
+        let [left] = plan.left_out.as_slice() else { panic!("{plan:?}") };
+        Texts::new(&seen).of(&left.reason)
+    };
+    let text = said(4, "standard");
+    let expected = "EC2 answered VcpuLimitExceeded for on-demand quota:standard in *, of 4 vCPUs or more; tried again from ";
+    assert!(text.starts_with(expected), "{text}");
+    for (vcpus, quota) in [(8, "standard"), (4, "p")] {
+        let text = said(vcpus, quota);
+        assert!(!text.contains("EC2 answered"), "{text}");
+    }
+}
+
+#[test]
+fn a_quota_is_asked_again_after_a_minute() {
+    let out = refused("standard", "on-demand", 8);
+    let (plan, _) = left_of_plan(|seen| {
+        seen.stock_outs = vec![out];
+        seen.now = now() + SignedDuration::from_secs(60);
+    });
+    assert_eq!(plan.claims.len(), 3);
+}
