@@ -29,6 +29,10 @@ PARAMETERS = {
         ["", "http://127.0.0.1:4566", "http://localhost:4566"],
     ),
     "SecretKey": (["*", "alias/x", "arn:aws:kms:us-west-2:111122223333:key/*"], ["", "arn:aws:kms:us-west-2:111122223333:key/1a-2b"]),
+    "PermissionsBoundary": (
+        ["*", "boundary", "arn:aws:iam::111122223333:role/x", "arn:aws:iam::111122223333:policy/*"],
+        ["", "arn:aws:iam::111122223333:policy/team/Boundary", "arn:aws-us-gov:iam::aws:policy/PowerUserAccess"],
+    ),
     "MetricsNamespace": (["", "AWS/Lambda", 'a"b', "{a}", "a b", "/a", "a" * 256], ["Whittle", "Whittle/dev", "a" * 255]),
     "ExistingTable": (["*", "a/b", "ab"], ["", "whittle-Table-1X.y_z"]),
 }

@@ -184,7 +184,10 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
             }]});
             let tag = format!("Key={MARK},Value={}", wanted.cluster);
             let new = ["iam", "create-role", "--role-name", name, "--assume-role-policy-document", &trust.to_string(), "--tags", &tag];
-            actions.push(Action::aws(&new));
+            // Who refuses roles without a boundary refuses those of nodes too.
+            let bounded = ["--permissions-boundary", facts.stack.parameter("PermissionsBoundary")];
+            let bounded: &[&str] = if bounded[1].is_empty() { &[] } else { &bounded };
+            actions.push(Action::aws(&[&new[..], bounded].concat()));
             actions.extend(NODE_POLICIES.iter().map(|policy| attach(policy)));
             actions.push(Action::aws(&["iam", "wait", "role-exists", "--role-name", name]));
             State::ToDo

@@ -194,6 +194,23 @@ fn a_new_node_role_trusts_ec2_by_all_its_names_in_the_partition() {
 }
 
 #[test]
+fn new_roles_have_the_boundary_of_the_stack() {
+    const BOUNDARY: &str = "arn:aws:iam::1:policy/boundary";
+    let with = |mut facts: Facts| {
+        facts.stack.parameters.insert("PermissionsBoundary".into(), BOUNDARY.into());
+        facts
+    };
+    let made = commands(&add(&with(bare()), &wanted()), "node-role");
+    assert!(made.lines().next().unwrap().ends_with(&format!("--permissions-boundary {BOUNDARY}")), "{made}");
+    let made = commands(&add(&with(ready_for_watcher()), &with_watcher()), "watcher-stack");
+    assert!(made.contains(&format!("ParameterKey=PermissionsBoundary,ParameterValue={BOUNDARY}")), "{made}");
+    for steps in [add(&bare(), &wanted()), add(&ready_for_watcher(), &with_watcher())] {
+        let made: String = steps.iter().map(|step| commands(&steps, &step.id)).collect();
+        assert!(!made.to_lowercase().contains("boundary"), "{made}");
+    }
+}
+
+#[test]
 fn what_was_there_before_is_left_alone() {
     let unmark = |facts: &mut Facts| facts.objects.iter_mut().for_each(|object| object["metadata"]["labels"] = json!({}));
     let karpenters = |facts: &mut Facts, _: &mut Wanted| {

@@ -109,6 +109,10 @@ fn creation(facts: &Facts, wanted: &Wanted, name: &str) -> Vec<Action> {
     if facts.watcher.has_provider {
         parameters.push(parameter("OidcIssuer", facts.eks.issuer.trim_start_matches("https://")));
     }
+    let boundary = facts.stack.parameter("PermissionsBoundary");
+    if !boundary.is_empty() {
+        parameters.push(parameter("PermissionsBoundary", boundary));
+    }
     let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
     let tag = format!("Key={MARK},Value={}", wanted.cluster);
     let create = ["cloudformation", "create-stack", "--stack-name", name, "--template-body", "file:///dev/stdin"];

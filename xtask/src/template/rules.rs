@@ -21,6 +21,7 @@ pub(super) fn broken(template: &Value) -> Vec<String> {
     network(template, &mut broken);
     encrypted(template, &mut broken);
     own_key(template, &mut broken);
+    bounded(template, &mut broken);
     alarms(template, &mut broken);
     broken
 }
@@ -185,6 +186,16 @@ fn own_key(template: &Value, broken: &mut Vec<String>) {
             if kind == "AWS::SQS::Queue" && *own != json!(["HasDataKey", false, true]) {
                 broken.push(format!("{name} is not encrypted with SQS's own key where there is no DataKey"));
             }
+        }
+    }
+}
+
+/// Every role has the permissions boundary if there is one: accounts that require it refuse a role without it, and so the whole stack.
+fn bounded(template: &Value, broken: &mut Vec<String>) {
+    let expected = json!({"Fn::If": ["HasPermissionsBoundary", {"Ref": "PermissionsBoundary"}, {"Ref": "AWS::NoValue"}]});
+    for (name, role) in of_type(template, "AWS::IAM::Role") {
+        if role["Properties"]["PermissionsBoundary"] != expected {
+            broken.push(format!("{name} has no PermissionsBoundary where that is given"));
         }
     }
 }

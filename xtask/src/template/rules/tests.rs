@@ -12,7 +12,8 @@ fn valid_template() -> Value {
         json!({"Type": "AWS::Lambda::Function", "Properties": {"Timeout": timeout, "Role": {"Fn::GetAtt": [format!("{name}Role"), "Arn"]},
             "VpcConfig": {}, "ReservedConcurrentExecutions": {"Fn::If": [concurrency, 1, 2]}}})
     };
-    let role = |statements: Value| json!({"Type": "AWS::IAM::Role", "Properties": {"ManagedPolicyArns": ["vpc"], "Policies": [{"PolicyDocument": {"Statement": statements}}]}});
+    let bounded = || json!({"Fn::If": ["HasPermissionsBoundary", {"Ref": "PermissionsBoundary"}, {"Ref": "AWS::NoValue"}]});
+    let role = |statements: Value| json!({"Type": "AWS::IAM::Role", "Properties": {"PermissionsBoundary": bounded(), "ManagedPolicyArns": ["vpc"], "Policies": [{"PolicyDocument": {"Statement": statements}}]}});
     let mapping = |queue: &str, function: &str| {
         json!({"Type": "AWS::Lambda::EventSourceMapping", "Properties": {"EventSourceArn": {"Fn::GetAtt": [queue, "Arn"]},
             "FunctionName": {"Ref": function}, "ScalingConfig": {"MaximumConcurrency": 2}}})
@@ -46,7 +47,7 @@ fn valid_template() -> Value {
                     "Condition": {"Bool": {"aws:SecureTransport": "false"}}}]}}},
             "Once": {"Type": "AWS::Lambda::EventInvokeConfig", "Properties": {"FunctionName": {"Ref": "Sweep"}, "MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}},
             "Tick": {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}, "RoleArn": {"Fn::GetAtt": ["TickRole", "Arn"]}}}},
-            "TickRole": {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Condition": {"x": {"aws:SourceAccount": "a", "aws:SourceArn": "b"}}}}},
+            "TickRole": {"Type": "AWS::IAM::Role", "Properties": {"PermissionsBoundary": bounded(), "AssumeRolePolicyDocument": {"Condition": {"x": {"aws:SourceAccount": "a", "aws:SourceArn": "b"}}}}},
             "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": {"Fn::Sub": "/w/${AWS::StackName}"}, "KmsKeyId": key()}},
             "SweepAge": age("SweepQueue"), "InterruptAge": age("InterruptQueue"),
             "Throttles": of_both("Throttles", "SUM(METRICS())"),
@@ -92,6 +93,13 @@ fn a_resource_without_the_customer_managed_key_is_reported() {
     check("/Resources/Table/Properties/SSESpecification", json!({"SSEEnabled": true}), "Table is not encrypted with DataKey");
     check("/Resources/Logs/Properties/KmsKeyId", json!({"Ref": "DataKey"}), "Logs is not encrypted with DataKey");
     check("/Resources/SweepQueue/Properties/SqsManagedSseEnabled", json!(true), "SweepQueue is not encrypted with SQS's own key");
+}
+
+#[test]
+fn a_role_without_the_permissions_boundary_is_reported() {
+    for (role, value) in [("TickRole", Value::Null), ("SweepRole", json!({"Ref": "PermissionsBoundary"}))] {
+        check(&format!("/Resources/{role}/Properties/PermissionsBoundary"), value, &format!("{role} has no PermissionsBoundary"));
+    }
 }
 
 #[test]
