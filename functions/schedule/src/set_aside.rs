@@ -1,13 +1,16 @@
-//! Machines of a plan that are not launched. Pure.
+//! Machines of a plan that are launched in another way, or not at all. Pure.
 
+use whittle_api::karpenter::Requirement;
+use whittle_api::labels;
+use whittle_model::requirements::from_requirements;
 use whittle_model::scheduling::{LeftOut, NewClaim, Plan, Reason};
 use whittle_ports::Report;
-use whittle_snapshot::{QuotaRoom, Snapshot};
+use whittle_snapshot::{QuotaFit, QuotaRoom, Snapshot};
 
 /// Takes the machines out of a plan for which there is a reason. Their pods are left out.
-pub(crate) fn set_aside(plan: &mut Plan, mut why: impl FnMut(&NewClaim) -> Option<Reason>) {
+pub(crate) fn set_aside(plan: &mut Plan, mut why: impl FnMut(&mut NewClaim) -> Option<Reason>) {
     let mut left_out = Vec::new();
-    plan.claims.retain(|new| {
+    plan.claims.retain_mut(|new| {
         let Some(reason) = why(new) else { return true };
         left_out.extend(new.pods.iter().map(|pod| LeftOut { pod: pod.clone(), reason: reason.clone() }));
         false
@@ -19,12 +22,39 @@ pub(crate) fn set_aside(plan: &mut Plan, mut why: impl FnMut(&NewClaim) -> Optio
 }
 
 /// Takes the machines out that are more than what a quota of the account may have left. After EC2 has refused a large machine smaller ones
-/// are planned for all of its pods, where hardly one can start.
+/// are planned for all of its pods, where hardly one can start. Those that may be launched with another capacity type are: their pods need
+/// not wait until the quota has refused the smallest.
 pub(crate) fn over_quota(plan: &mut Plan, snapshot: &Snapshot, report: &mut Report) {
     let mut room = QuotaRoom::of(snapshot);
-    set_aside(plan, |new| {
-        let capacity_type = room.take(new, snapshot).err()?;
-        report.count("over_quota");
-        Some(Reason::OverQuota { capacity_type })
+    set_aside(plan, |new| match room.take(new, snapshot) {
+        QuotaFit::AsPlanned => None,
+        QuotaFit::As(capacity_type) => {
+            report.count("beside_quota");
+            narrow(new, capacity_type, snapshot);
+            None
+        }
+        QuotaFit::Over(capacity_type) => {
+            report.count("over_quota");
+            Some(Reason::OverQuota { capacity_type: capacity_type.to_owned() })
+        }
     });
+}
+
+/// Has a machine launched with one capacity type.
+fn narrow(new: &mut NewClaim, capacity_type: &str, snapshot: &Snapshot) {
+    let only = Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type]);
+    match new.requirements.iter().position(|known| known.key == only.key) {
+        Some(at) => new.requirements[at] = only,
+        None => {
+            let at = new.requirements.partition_point(|known| known.key < only.key);
+            new.requirements.insert(at, only);
+        }
+    }
+    let Some(types) = snapshot.catalog.get(&new.node_pool) else { return };
+    let wanted = from_requirements(&new.requirements);
+    let offerings = new.instance_types.iter().filter_map(|name| types.find(name)).flat_map(|known| &known.offerings);
+    let allowed = offerings.filter(|offering| offering.available && from_requirements(&offering.requirements).intersects(&wanted).is_ok());
+    let prices: Vec<_> = allowed.map(|offering| offering.price).collect();
+    new.offerings = prices.len();
+    new.cheapest_price = prices.into_iter().min().unwrap_or(new.cheapest_price);
 }

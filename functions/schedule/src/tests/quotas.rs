@@ -8,12 +8,12 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Claim, Event, OfferingKey, StockOut};
-use whittle_model::scheduling::{Options, Plan, Reason};
+use whittle_model::scheduling::{NewClaim, Options, Plan, Reason};
 use whittle_ports::{Report, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_solver::Memory;
 use whittle_testkit::{after, begun, default_spec, machine, planned, stored};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClusterName, Price, SignedDuration};
 
 fn options() -> Options {
     whittle_snapshot::options(&Settings::default())
@@ -80,15 +80,68 @@ fn a_machine_that_may_count_for_another_quota_is_launched() {
     other.name = "g5.xlarge".into();
     other.requirements.retain(|requirement| requirement.key != labels::INSTANCE_TYPE);
     other.requirements.push(Requirement::is_in(labels::INSTANCE_TYPE, ["g5.xlarge"]));
-    let mut spot = four();
-    spot.requirements.retain(|requirement| requirement.key != labels::CAPACITY_TYPE);
-    spot.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"]));
-    let mut offering = spot.offerings[0].clone();
-    offering.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"]), Requirement::is_in(labels::ZONE, ["a"])];
-    spot.offerings.push(offering);
     assert_eq!(launched_of(vec![four()]), 1);
     assert_eq!(launched_of(vec![four(), other]), 3);
-    assert_eq!(launched_of(vec![spot]), 3, "launches take spot first");
+    assert_eq!(launched_of(vec![of_both_markets()]), 3, "launches take spot first");
+}
+
+/// A type with four CPUs that is sold as spot as well, for a quarter.
+fn of_both_markets() -> InstanceType {
+    let mut both = four();
+    both.requirements.retain(|requirement| requirement.key != labels::CAPACITY_TYPE);
+    both.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"]));
+    let mut offering = both.offerings[0].clone();
+    offering.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"]), Requirement::is_in(labels::ZONE, ["a"])];
+    offering.price = Price::from_dollars(0.05);
+    both.offerings.push(offering);
+    both
+}
+
+/// The capacity types that the machines of a plan for three pods may have, sorted, with the cheapest price of each machine.
+fn markets_of(refused: &[StockOut], change: impl Fn(&mut NewClaim)) -> Vec<(String, Price)> {
+    let mut seen = three_pods();
+    seen.catalog = [("default".to_owned(), Arc::new(vec![of_both_markets()].into()))].into();
+    let mut plan = checked(&seen.input(), &options(), &ClusterName::new("c")).unwrap();
+    assert_eq!(plan.claims.len(), 3);
+    plan.claims.iter_mut().for_each(change);
+    seen.stock_outs = refused.to_vec();
+    over_quota(&mut plan, &seen, &mut Report::default());
+    let market = |claim: &NewClaim| {
+        let only = claim.requirements.iter().find(|known| known.key == labels::CAPACITY_TYPE && known.values.len() == 1);
+        (only.map_or_else(|| "any".to_owned(), |known| known.values[0].clone()), claim.cheapest_price)
+    };
+    let mut markets: Vec<_> = plan.claims.iter().map(market).collect();
+    markets.sort();
+    markets
+}
+
+/// A claim that may be of either market, as that of a NodePool without requirements is.
+fn of_any_market(claim: &mut NewClaim) {
+    claim.requirements.retain(|known| known.key != labels::CAPACITY_TYPE);
+}
+
+#[test]
+fn what_a_spot_quota_has_no_room_for_is_launched_on_demand_at_once() {
+    let [spot, on_demand] = [0.05, 0.2].map(Price::from_dollars);
+    let of = |kind: &str, price| (kind.to_owned(), price);
+    let spot_refused = refused("standard", "spot", 5);
+    let markets = markets_of(std::slice::from_ref(&spot_refused), of_any_market);
+    assert_eq!(markets, [of("any", spot), of("on-demand", on_demand), of("on-demand", on_demand)]);
+    // Where that quota is used up too, one of each is tried.
+    let markets = markets_of(&[spot_refused.clone(), refused("standard", "on-demand", 5)], of_any_market);
+    assert_eq!(markets, [of("any", spot), of("on-demand", on_demand)]);
+    // A machine that has to be spot waits, and so does one for which several capacity types are asked.
+    let only_spot = |claim: &mut NewClaim| {
+        of_any_market(claim);
+        claim.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["spot"]));
+    };
+    assert_eq!(markets_of(std::slice::from_ref(&spot_refused), only_spot).len(), 1);
+    let both = |claim: &mut NewClaim| {
+        of_any_market(claim);
+        let kinds = Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand", "spot"]);
+        claim.requirements.push(Requirement { min_values: Some(2), ..kinds });
+    };
+    assert_eq!(markets_of(&[spot_refused], both).len(), 1);
 }
 
 #[test]
