@@ -200,13 +200,19 @@ fn price_filters(region: &str, tenancy: &str, family: &str) -> Result<Vec<prices
     fields.into_iter().map(one).collect::<Result<_, _>>().map_err(|error| incomplete("GetProducts", error.to_string()))
 }
 
-/// Instance type and price of one product of the price list; `None` for a free or unreadable one.
+/// Instance type and price of one product of the price list; `None` for a free or unreadable one. Partitions have prices in one currency,
+/// which need not be the expected one.
 pub(crate) fn product_price(product: &str, currency: &str) -> Option<(String, Price)> {
     let product: serde_json::Value = serde_json::from_str(product).ok()?;
     let name = product["product"]["attributes"]["instanceType"].as_str()?;
     let terms = product["terms"]["OnDemand"].as_object()?;
     let dimensions = terms.values().filter_map(|term| term["priceDimensions"].as_object()).flat_map(serde_json::Map::values);
-    let mut amounts = dimensions.filter_map(|dimension| dimension["pricePerUnit"][currency].as_str()?.parse::<f64>().ok());
+    let amount = |dimension: &serde_json::Value| -> Option<f64> {
+        let rates = dimension["pricePerUnit"].as_object()?;
+        let rate = rates.get(currency).or_else(|| rates.values().next().filter(|_| rates.len() == 1))?;
+        rate.as_str()?.parse().ok()
+    };
+    let mut amounts = dimensions.filter_map(amount);
     let price = amounts.find(|amount| *amount > 0.0)?;
     Some((name.to_owned(), Price::from_dollars(price)))
 }

@@ -166,6 +166,24 @@ fn price_list(name: &str, dollars: &str) -> String {
 }
 
 #[test]
+fn a_price_is_read_in_the_currency_of_the_partition_or_in_the_only_one_there_is() {
+    let price = |rates: Value, currency: &str| {
+        let product = json!({
+            "product": {"attributes": {"instanceType": "m5.large"}},
+            "terms": {"OnDemand": {"t": {"priceDimensions": {"d": {"pricePerUnit": rates}}}}},
+        });
+        crate::catalog::product_price(&product.to_string(), currency).map(|(_, price)| price)
+    };
+    let dollars = |amount| Some(Price::from_dollars(amount));
+    assert_eq!(price(json!({"USD": "0.1"}), "USD"), dollars(0.1));
+    assert_eq!(price(json!({"CNY": "0.7", "USD": "0.0000000000"}), "CNY"), dollars(0.7));
+    assert_eq!(price(json!({"EUR": "0.2"}), "USD"), dollars(0.2));
+    for rates in [json!({"EUR": "0.2", "GBP": "0.1"}), json!({"USD": "0.0000000000"}), json!({"EUR": "much"}), json!({})] {
+        assert_eq!(price(rates.clone(), "USD"), None, "{rates}");
+    }
+}
+
+#[test]
 fn the_catalog_holds_types_zones_and_prices() {
     let wire = Wire::answering([
         (200, TYPES),

@@ -74,8 +74,20 @@ pub fn has_prices(region: &str) -> bool {
     rows(PRICES).any(|row| row.first().is_some_and(|known| *known == region))
 }
 
+/// The regions of partitions that have a price list of their own, and nobody else's: their accounts are known nowhere else.
+const OWN_PRICE_LISTS: &[(&str, &str)] = &[
+    ("us-iso-", "us-iso-east-1"),
+    ("us-isob-", "us-isob-east-1"),
+    ("us-isof-", "us-isof-south-1"),
+    ("eu-isoe-", "eu-isoe-west-1"),
+    ("eusc-", "eusc-de-east-1"),
+];
+
 /// The region whose price list contains a region's prices; `None` if there is none (aws 5).
 pub fn pricing_region(region: &str) -> Option<&'static str> {
+    if let Some((_, own)) = OWN_PRICE_LISTS.iter().copied().find(|(start, _)| region.starts_with(start)) {
+        return Some(own);
+    }
     match region.split('-').next() {
         _ if region.starts_with("us-gov-") => None,
         Some("ap") => Some("ap-south-1"),

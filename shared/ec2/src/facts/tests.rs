@@ -110,6 +110,28 @@ fn regions_without_a_price_table_use_that_of_us_east_1() {
 }
 
 #[test]
+fn the_price_list_of_a_region_is_one_of_its_partition() {
+    for (region, expected) in [
+        ("us-west-2", Some("us-east-1")),
+        ("sa-east-1", Some("us-east-1")),
+        ("eu-north-1", Some("eu-central-1")),
+        ("ap-south-2", Some("ap-south-1")),
+        ("cn-north-1", Some("cn-northwest-1")),
+        ("us-gov-east-1", None),
+        ("us-iso-west-1", Some("us-iso-east-1")),
+        ("us-isob-east-1", Some("us-isob-east-1")),
+        ("us-isof-east-1", Some("us-isof-south-1")),
+        ("eu-isoe-west-1", Some("eu-isoe-west-1")),
+        ("eusc-de-east-1", Some("eusc-de-east-1")),
+    ] {
+        let found = tables::pricing_region(region);
+        assert_eq!(found, expected, "{region}");
+        let partition = |region: &str| whittle_units::Partition::of(region).name;
+        assert!(found.is_none_or(|found| partition(found) == partition(region)), "{region}");
+    }
+}
+
+#[test]
 fn clock_speeds_round_to_whole_megahertz() {
     for (text, mhz) in [("2.3", Some(2300)), ("2.3456", Some(2346)), ("3", Some(3000)), ("", None), ("x", None)] {
         assert_eq!(clock_mhz(text), mhz, "{text}");
