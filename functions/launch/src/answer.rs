@@ -464,6 +464,8 @@ fn needs_user_action(error: &ApiError) -> bool {
             | CreateReason::VolumeTooSmall
             | CreateReason::NotSubscribed
             | CreateReason::AccountBlocked
+            | CreateReason::TooManySecurityGroups
+            | CreateReason::TagRefused
             | CreateReason::UserDataSizeLimitExceeded
             | CreateReason::InvalidAmiId
             | CreateReason::AmiNotFound

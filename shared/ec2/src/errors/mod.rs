@@ -92,8 +92,13 @@ const REJECTIONS: &[&str] = &[
     "InvalidParameter",
     "InvalidParameterCombination",
     "InvalidParameterValue",
+    "InvalidParameterDependency",
     "InvalidBlockDeviceMapping",
     "InvalidSnapshot.NotFound",
+    "EncryptedVolumesNotSupported",
+    "InstanceLimitExceeded",
+    "MissingParameter",
+    "TagLimitExceeded",
     "UnknownVolumeType",
     "UnsupportedOperation",
     "VolumeTypeNotAvailableInZone",
@@ -152,8 +157,8 @@ impl ApiError {
     pub fn is_instance_profile_missing(&self) -> bool {
         self.code == "InvalidParameterValue" && self.message.contains("Invalid IAM Instance Profile name")
     }
-    /// What a launch asks for is refused for a reason that has no name of its own: every attempt is, until the node class is changed. A
-    /// new instance profile is not meant: EC2 does not know it for some seconds.
+    /// What a launch asks for is refused for a reason that has no name of its own: every attempt is, until the node class or a limit of the
+    /// account is changed. A new instance profile is not meant: EC2 does not know it for some seconds.
     pub fn is_rejected(&self) -> bool {
         REJECTIONS.contains(&self.code.as_str())
             && !self.is_instance_profile_missing()
@@ -233,11 +238,15 @@ pub enum CreateReason {
     SecurityGroupSubnetVpcMismatch,
     /// An instance with several network interfaces was to have a public address; called as by Karpenter, which does not tell it apart.
     PublicAddressRefused,
-    /// A volume of the node class is smaller than the snapshot of its image. Karpenter tells none of these three apart either.
+    /// A volume of the node class is smaller than the snapshot of its image. Karpenter tells none of these five apart either.
     VolumeTooSmall,
     /// The image is a product of AWS Marketplace that the account has not subscribed to.
     NotSubscribed,
     AccountBlocked,
+    /// The node class selects more security groups than EC2 puts on one network interface.
+    TooManySecurityGroups,
+    /// A tag policy of the organization does not have a tag of the launch.
+    TagRefused,
     InstanceProfileNameInvalid,
     LaunchTemplateNotFound,
     UserDataSizeLimitExceeded,
@@ -267,6 +276,9 @@ const REASONS: &[(&[&str], CreateReason)] = &[
     (&["smaller than snapshot"], CreateReason::VolumeTooSmall),
     (&["OptInRequired"], CreateReason::NotSubscribed),
     (&["Blocked: "], CreateReason::AccountBlocked),
+    (&["SecurityGroupsPerInstanceLimitExceeded"], CreateReason::TooManySecurityGroups),
+    (&["SecurityGroupsPerInterfaceLimitExceeded"], CreateReason::TooManySecurityGroups),
+    (&["TagPolicyViolation"], CreateReason::TagRefused),
     (&["iamInstanceProfile.name is invalid"], CreateReason::InstanceProfileNameInvalid),
     (&["InvalidLaunchTemplateId.NotFound"], CreateReason::LaunchTemplateNotFound),
     (&["User data is limited to"], CreateReason::UserDataSizeLimitExceeded),
@@ -323,9 +335,13 @@ impl CreateReason {
             Self::SpotQuotaExceeded => "SpotQuotaExceeded",
             Self::VcpuLimitExceeded => "VCPULimitExceeded",
             Self::InsufficientFreeAddressesInSubnet => SUBNET_FULL,
-            Self::PublicAddressRefused | Self::VolumeTooSmall | Self::NotSubscribed | Self::AccountBlocked | Self::LaunchFailed => {
-                "LaunchFailed"
-            }
+            Self::PublicAddressRefused
+            | Self::VolumeTooSmall
+            | Self::NotSubscribed
+            | Self::AccountBlocked
+            | Self::TooManySecurityGroups
+            | Self::TagRefused
+            | Self::LaunchFailed => "LaunchFailed",
             Self::SubnetResolutionFailed => "SubnetResolutionFailed",
             Self::InstanceTypeResolutionFailed => "InstanceTypeResolutionFailed",
             Self::NodeClassReadinessUnknown => "NodeClassReadinessUnknown",
@@ -351,6 +367,11 @@ impl CreateReason {
             }
             Self::NotSubscribed => "the AMI is a product of AWS Marketplace: subscribe to it and accept its terms, or select another AMI",
             Self::AccountBlocked => "AWS has blocked the account: contact AWS Support",
+            Self::TooManySecurityGroups => {
+                "the node class selects more security groups than an instance may have, five unless the quota was raised: select fewer \
+                 in spec.securityGroupSelectorTerms"
+            }
+            Self::TagRefused => "a tag policy of the organization refuses a tag: correct spec.tags of the node class, or the policy",
             Self::InstanceProfileNameInvalid => "the instance profile does not exist or is not yet usable",
             Self::LaunchTemplateNotFound => "the launch template is gone",
             Self::UserDataSizeLimitExceeded => "the user data exceed 16 KiB: shorten spec.userData",

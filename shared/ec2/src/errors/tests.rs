@@ -53,6 +53,19 @@ fn refusals_that_last_have_a_remedy_of_their_own_and_karpenters_reason() {
         ("InvalidBlockDeviceMapping", small, CreateReason::VolumeTooSmall, "spec.blockDeviceMappings"),
         ("OptInRequired", "In order to use this AWS Marketplace product you need to subscribe.", CreateReason::NotSubscribed, "subscribe"),
         ("Blocked", "This account is currently blocked.", CreateReason::AccountBlocked, "AWS Support"),
+        (
+            "SecurityGroupsPerInstanceLimitExceeded",
+            "The maximum number of security groups per instance has been reached.",
+            CreateReason::TooManySecurityGroups,
+            "spec.securityGroupSelectorTerms",
+        ),
+        (
+            "SecurityGroupsPerInterfaceLimitExceeded",
+            "The maximum number of security groups per interface has been reached.",
+            CreateReason::TooManySecurityGroups,
+            "spec.securityGroupSelectorTerms",
+        ),
+        ("TagPolicyViolation", "The tag policy does not allow the specified value for the tag key.", CreateReason::TagRefused, "spec.tags"),
     ] {
         let found = ApiError::client(code, message).create_reason();
         assert_eq!((found, found.as_str()), (reason, "LaunchFailed"), "{code}");
@@ -65,6 +78,7 @@ fn what_passes_by_itself_is_no_rejection() {
     let is_rejected = |code: &str, message: &str| ApiError::client(code, message).is_rejected();
     assert!(is_rejected("InvalidParameterCombination", "The parameter iops is not supported for gp2 volumes."));
     assert!(is_rejected("InvalidBlockDeviceMapping", "Invalid device name"));
+    assert!(is_rejected("InstanceLimitExceeded", "You have requested more instances than your current instance limit of 2 allows."));
     assert!(!is_rejected("InvalidParameterValue", "Invalid IAM Instance Profile name"), "it may be new");
     assert!(!is_rejected("InvalidParameterValue", "Value (p) for parameter iamInstanceProfile.name is invalid."));
     assert!(!is_rejected("InvalidParameter", "They belong to different networks"), "it has a reason of its own");

@@ -226,6 +226,9 @@ const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
     (400, "InvalidBlockDeviceMapping", "Volume of size 8GB is smaller than snapshot 'snap-1'", Again("LaunchFailed"), REFUSED),
     (400, "OptInRequired", "You need to accept the terms of the product.", Again("LaunchFailed"), REFUSED),
     (400, "Blocked", "Your account is currently blocked.", Again("LaunchFailed"), REFUSED),
+    (400, "SecurityGroupsPerInstanceLimitExceeded", "The maximum number of groups has been reached.", Again("LaunchFailed"), REFUSED),
+    (400, "TagPolicyViolation", "The tag policy does not allow the specified value.", Again("LaunchFailed"), REFUSED),
+    (400, "InstanceLimitExceeded", "You have requested more instances than your limit allows.", Again("LaunchFailed"), REFUSED),
     (400, "InvalidSubnetID.NotFound", "The subnet ID 'subnet-a' does not exist", Again("LaunchFailed"), NO_EVENT),
     (
         400,
