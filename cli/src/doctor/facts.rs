@@ -284,7 +284,9 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
             threads.spawn(|| get(&["leases.coordination.k8s.io", "-A", "--field-selector", "metadata.name=karpenter-leader-election"]));
         let deployments = threads.spawn(|| get(&["deployments.apps", "-A", "-l", "app.kubernetes.io/name=karpenter"]));
         let refusals = threads.spawn(|| get(&["events", "-A", "--field-selector", "reason=LaunchRefused"]));
+        let quotas = threads.spawn(|| get(&["events", "-A", "--field-selector", "reason=QuotaExceeded"]));
         let (leases, deployments) = (joined(leases), joined(deployments));
+        let (refusals, quotas) = (joined(refusals), joined(quotas));
         InCluster {
             crds: joined(crds),
             objects: joined(objects),
@@ -292,7 +294,7 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
             pools: joined(pools),
             classes: joined(classes),
             karpenter: leases.and_then(|leases| Ok([leases, deployments?].concat())),
-            refusals: joined(refusals),
+            refusals: refusals.and_then(|refusals| Ok([refusals, quotas?].concat())),
         }
     }))
 }

@@ -239,11 +239,18 @@ fn launches(facts: &Facts, inside: &InCluster) -> Finding {
             times.iter().find_map(|place| text(event, place).parse::<Timestamp>().ok())
         };
         let recent = |event: &&Value| at(event).is_none_or(|at| facts.now.duration_since(at) < SignedDuration::from_hours(1));
-        let Some(event) = events.iter().filter(recent).max_by_key(|event| at(event)) else {
+        let is_quota = |event: &Value| text(event, "/reason") == "QuotaExceeded";
+        // What has to be changed before what may pass.
+        let Some(event) = events.iter().filter(recent).max_by_key(|event| (!is_quota(event), at(event))) else {
             return Finding::ok(check, "no Event says that EC2 refused one in the last hour");
         };
         let message = text(event, "/message");
         let of = format!("{} {}", text(event, "/involvedObject/kind"), text(event, "/involvedObject/name"));
+        if is_quota(event) {
+            let remedy =
+                "request more in Service Quotas (Amazon EC2); new accounts may run few vCPUs, and machines are tried down to the smallest";
+            return Finding::warning(check, format!("a quota of the account limits those for {of}: {message}"), remedy);
+        }
         let remedy = if is_denied(message) { DENIED } else { "docs/runbooks.md, \"EC2 refuses launches\", has what to do for each reason" };
         Finding::problem(check, format!("EC2 refused launches for {of}: {message}"), remedy)
     })

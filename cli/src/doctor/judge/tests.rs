@@ -360,6 +360,25 @@ fn shadow_mode_writes_no_conditions_and_goes_by_none_but_karpenters() {
 }
 
 #[test]
+fn an_exhausted_quota_is_a_warning_and_what_has_to_be_changed_comes_first() {
+    let event = |reason: &str, at: &str, text: &str| {
+        let about = json!({"kind": "NodePool", "name": "default"});
+        json!({"reason": reason, "involvedObject": about, "lastTimestamp": at, "message": text})
+    };
+    let quota = |at: &str| event("QuotaExceeded", at, "the quota of vCPUs is used up");
+    let full = |facts: &mut Facts| facts.inside().refusals = Ok(vec![quota("2026-01-01T11:50:00Z")]);
+    found(Status::Warning, full, "launches", "NodePool default: the quota of vCPUs is used up", "Service Quotas");
+    let both = |facts: &mut Facts| {
+        let refused = event("LaunchRefused", "2026-01-01T11:10:00Z", "EC2 refused the launch");
+        facts.inside().refusals = Ok(vec![quota("2026-01-01T11:50:00Z"), refused]);
+    };
+    found(Status::Problem, both, "launches", "EC2 refused the launch", "EC2 refuses launches");
+    let mut facts = healthy();
+    facts.inside().refusals = Ok(vec![quota("2026-01-01T10:50:00Z")]);
+    assert!(findings(&facts).iter().all(|finding| finding.status == Status::Ok), "it is past");
+}
+
+#[test]
 fn what_is_past_or_elsewhere_is_no_fault() {
     let mut facts = healthy();
     let event = json!({"lastTimestamp": "2026-01-01T10:00:00Z", "message": "UnauthorizedOperation"});
