@@ -2,10 +2,11 @@
 
 use super::super::facts::{Facts, InAccount};
 use super::{Finding, add, known};
-use crate::live::account::{NODE_POLICIES, SPOT_ROLE, Tagged, ec2_service};
+use crate::live::account::{Entry, NODE_POLICIES, SPOT_ROLE, Tagged, ec2_service};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::serving;
 use crate::money::counted;
+use serde_json::Value;
 
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut all = vec![cluster(facts)];
@@ -122,29 +123,65 @@ fn node_entry(facts: &Facts, account: &InAccount) -> Finding {
         let Some(arn) = account.node_role.as_ref().ok().and_then(Option::as_ref).map(|role| &role.arn) else {
             return Finding::unknown(check, format!("the role {} was not found", facts.node_role_name));
         };
-        match entries.get(arn) {
-            Some(entry) if entry.lets_nodes_join() => Finding::ok(check, format!("{} may join ({})", facts.node_role_name, entry.kind)),
-            Some(entry) if entry.kind == "EC2" => Finding::problem(
+        match (entries.get(arn), windows_class(facts)) {
+            (Some(entry), Some(class)) if entry.kind == "EC2_LINUX" => Finding::warning(
                 check,
-                format!("the access entry of {} is of type EC2, EKS Auto Mode's, with which other nodes cannot join", facts.node_role_name),
-                "give the node classes another role, or, if Auto Mode does not use it, aws eks delete-access-entry and whittle cluster add",
+                format!(
+                    "EC2NodeClass {class} is for Windows, and the access entry of its role {} is of type EC2_LINUX: its nodes join, and \
+                     their pods reach no Service",
+                    facts.node_role_name
+                ),
+                format!(
+                    "a role of their own for Windows nodes: aws eks create-access-entry --cluster-name {} --principal-arn ROLE-ARN --type \
+                     EC2_WINDOWS",
+                    facts.cluster
+                ),
             ),
-            Some(entry) => Finding::problem(
-                check,
-                format!("the access entry of {} is of type {}, with which nodes cannot join", facts.node_role_name, entry.kind),
-                format!("aws eks delete-access-entry --cluster-name {} --principal-arn {arn}, then {}", facts.cluster, add(facts)),
-            ),
-            None => {
-                let only_entries = facts.eks.as_ref().ok().and_then(Option::as_ref).is_none_or(|eks| eks.authentication == "API");
-                let what = format!("{} has no access entry: nodes with it start and never join", facts.node_role_name);
-                if only_entries {
-                    Finding::problem(check, what, add(facts))
-                } else {
-                    Finding::warning(check, format!("{what}, unless the ConfigMap aws-auth has it"), add(facts))
-                }
-            }
+            (entry, _) => joins(facts, arn, entry),
         }
     })
+}
+
+/// Whether nodes join by the access entry of their role.
+fn joins(facts: &Facts, arn: &str, entry: Option<&Entry>) -> Finding {
+    let check = "node access";
+    match entry {
+        Some(entry) if entry.lets_nodes_join() => Finding::ok(check, format!("{} may join ({})", facts.node_role_name, entry.kind)),
+        Some(entry) if entry.kind == "EC2" => Finding::problem(
+            check,
+            format!("the access entry of {} is of type EC2, EKS Auto Mode's, with which other nodes cannot join", facts.node_role_name),
+            "give the node classes another role, or, if Auto Mode does not use it, aws eks delete-access-entry and whittle cluster add",
+        ),
+        Some(entry) => Finding::problem(
+            check,
+            format!("the access entry of {} is of type {}, with which nodes cannot join", facts.node_role_name, entry.kind),
+            format!("aws eks delete-access-entry --cluster-name {} --principal-arn {arn}, then {}", facts.cluster, add(facts)),
+        ),
+        None => {
+            let only_entries = facts.eks.as_ref().ok().and_then(Option::as_ref).is_none_or(|eks| eks.authentication == "API");
+            let what = format!("{} has no access entry: nodes with it start and never join", facts.node_role_name);
+            if only_entries {
+                Finding::problem(check, what, add(facts))
+            } else {
+                Finding::warning(check, format!("{what}, unless the ConfigMap aws-auth has it"), add(facts))
+            }
+        }
+    }
+}
+
+/// The name of a node class for Windows that has the nodes' role.
+fn windows_class(facts: &Facts) -> Option<&str> {
+    let classes = facts.inside.as_ref().ok()?.classes.as_ref().ok()?;
+    let is_windows = |class: &Value| {
+        let terms = class["spec"]["amiSelectorTerms"].as_array().into_iter().flatten();
+        let names = terms.map(|term| &term["alias"]).chain([&class["spec"]["amiFamily"]]);
+        names.filter_map(Value::as_str).any(|name| name.to_ascii_lowercase().starts_with("windows"))
+    };
+    let has_role = |class: &Value| {
+        let role = class["spec"]["role"].as_str().unwrap_or_default();
+        role.rsplit('/').next() == Some(facts.node_role_name.as_str())
+    };
+    classes.iter().find(|class| is_windows(class) && has_role(class))?["metadata"]["name"].as_str()
 }
 
 fn spot(account: &InAccount) -> Finding {
@@ -160,7 +197,7 @@ fn spot(account: &InAccount) -> Finding {
 /// Whether node classes of the cluster go by the discovery tag; so do those to come, if there are none.
 fn go_by_tag(facts: &Facts, terms: &str) -> bool {
     let Some(classes) = facts.inside.as_ref().ok().and_then(|inside| inside.classes.as_ref().ok()) else { return true };
-    let by_tag = |class: &serde_json::Value| {
+    let by_tag = |class: &Value| {
         let terms = class.pointer(&format!("/spec/{terms}")).map(ToString::to_string).unwrap_or_default();
         terms.contains(crate::live::account::DISCOVERY)
     };

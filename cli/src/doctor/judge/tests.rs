@@ -259,6 +259,24 @@ fn the_account_is_judged() {
 }
 
 #[test]
+fn windows_nodes_need_an_access_entry_of_their_type() {
+    let of_windows = |facts: &mut Facts, role: &str| {
+        let class = &mut facts.inside().classes.as_mut().unwrap()[0];
+        class["spec"]["role"] = json!(role);
+        class["spec"]["amiSelectorTerms"] = json!([{"alias": "windows2022@latest"}]);
+    };
+    let shared = |facts: &mut Facts| of_windows(facts, "KarpenterNodeRole-shop");
+    found(Status::Warning, shared, "node access", "is for Windows", "--type EC2_WINDOWS");
+    let kind = |facts: &mut Facts, kind: &str| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = kind.into();
+    for (role, kept) in [("KarpenterNodeRole-shop", "EC2_WINDOWS"), ("windows-nodes", "EC2_LINUX")] {
+        let mut facts = healthy();
+        of_windows(&mut facts, role);
+        kind(&mut facts, kept);
+        assert!(findings(&facts).iter().all(|finding| finding.check != "node access" || finding.status == Status::Ok), "{role} {kept}");
+    }
+}
+
+#[test]
 fn remedies_for_a_node_role_are_those_of_its_partition() {
     let chinese = |facts: &mut Facts| {
         let arn = "arn:aws-cn:iam::1:role/KarpenterNodeRole-shop";
