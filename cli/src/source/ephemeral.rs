@@ -36,7 +36,7 @@ fn claims_of(pod: &Pod) -> impl Iterator<Item = PersistentVolumeClaim> {
 }
 
 /// The newest of the default classes, as the API server chooses.
-fn default_class(classes: &[StorageClass]) -> Option<String> {
+pub(super) fn default_class(classes: &[StorageClass]) -> Option<String> {
     let is_default = |class: &&StorageClass| DEFAULT_CLASS.iter().any(|key| class.metadata.annotation(key) == Some("true"));
     let newest = |a: &&StorageClass, b: &&StorageClass| {
         let (a, b) = (&a.metadata, &b.metadata);

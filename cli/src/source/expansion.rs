@@ -6,12 +6,13 @@
 use super::acceptance::{REPLICAS_MAX, replicas_fault};
 use super::error::ReadError;
 use super::remarks::{NAMED_MAX, TOLD_EACH_MAX};
+use super::stateful::Storage;
 use crate::listing::first_named;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
-use whittle_api::k8s::{Container, Pod, PodTemplate};
+use whittle_api::k8s::{Container, PersistentVolumeClaim, Pod, PodTemplate};
 use whittle_api::{LabelSelector, ObjectMeta, OwnerReference, words};
 use whittle_model::pods::deletion_ranks;
 use whittle_units::Timestamp;
@@ -27,8 +28,8 @@ pub(super) struct PodMaker {
     pub(super) selector: LabelSelector,
     /// The number of the first pod of a StatefulSet.
     pub(super) first: u32,
-    /// Volumes that it makes for each pod, which are not planned.
-    pub(super) claims_volumes: bool,
+    /// What it claims for each pod.
+    pub(super) volume_claims: Vec<PersistentVolumeClaim>,
     /// Whether a cluster has it, whose controllers make its pods: none is missing.
     pub(super) live: bool,
     /// Whether it is what it would be after a change, so that its pods are those after its rollout.
@@ -123,7 +124,7 @@ pub(super) struct Expanded {
 struct Planned {
     workload: String,
     pods: usize,
-    claims_volumes: bool,
+    lacks_volumes: bool,
     /// Where it is told among the notes.
     note: usize,
 }
@@ -134,8 +135,8 @@ fn sum_up(notes: &mut Vec<String>, planned: &[Planned]) {
     let pods: usize = planned.iter().map(|one| one.pods).sum();
     let workloads: Vec<&str> = planned.iter().map(|one| one.workload.as_str()).collect();
     let named = first_named(&workloads, NAMED_MAX);
-    let claim = planned.iter().any(|one| one.claims_volumes);
-    let volumes = if claim { "; those of StatefulSets without the volumes that these claim for each" } else { "" };
+    let lack = planned.iter().any(|one| one.lacks_volumes);
+    let volumes = if lack { "; those of StatefulSets without the volumes that these claim for each" } else { "" };
     notes[first.note] = format!("{named}: {pods} pods that are not among the manifests, planned as pending{volumes}");
     let others: BTreeSet<usize> = planned.iter().skip(1).map(|one| one.note).collect();
     let mut position = 0;
@@ -158,7 +159,13 @@ pub struct Added {
 ///
 /// # Errors
 /// A name in `asked` that no workload has, or several.
-pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &mut Vec<Pod>, asked: &[Replicas], now: Timestamp) -> Result<Expanded, ReadError> {
+pub(super) fn expand(
+    mut makers: Vec<PodMaker>,
+    pods: &mut Vec<Pod>,
+    asked: &[Replicas],
+    storage: &mut Storage,
+    now: Timestamp,
+) -> Result<Expanded, ReadError> {
     let sets = owned_sets(&makers);
     makers.retain(|maker| maker.kind != "ReplicaSet" || !sets.contains_key(&key(maker)));
     makers.sort_by_key(|maker| (maker.metadata.key(), maker.kind));
@@ -188,7 +195,7 @@ pub(super) fn expand(mut makers: Vec<PodMaker>, pods: &mut Vec<Pod>, asked: &[Re
         } else if scaled.contains(&at) && wanted < there {
             out.notes.push(format!("{what} has {there} pods among the manifests: {wanted} replicas take none of them away"));
         } else if there < wanted {
-            add(maker, wanted - there, there, &mut names, &mut out);
+            add(maker, (wanted - there, there), &mut names, storage, &mut out);
         }
     }
     sum_up(&mut out.notes, &out.planned);
@@ -376,7 +383,7 @@ pub(super) fn scales<'a>(makers: &[PodMaker], pods: &'a [Pod]) -> Vec<(i64, Vec<
 }
 
 /// Adds `count` pods of a workload, of which `there` are among the manifests.
-fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String>, out: &mut Expanded) {
+fn add(maker: &PodMaker, (count, there): (usize, usize), names: &mut BTreeSet<String>, storage: &mut Storage, out: &mut Expanded) {
     let metadata = &maker.metadata;
     let mut owner = OwnerReference {
         kind: maker.kind.to_owned(),
@@ -391,6 +398,7 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
     }
     // StatefulSets count from zero, if they do not say otherwise.
     let mut number = if maker.kind == "StatefulSet" { usize::try_from(maker.first).unwrap_or(0) } else { 1 };
+    let mut lacks_volumes = false;
     for _ in 0..count {
         let mut meta = ObjectMeta { owner_references: vec![owner.clone()].into(), ..maker.template.metadata.clone() };
         meta.namespace.clone_from(&metadata.namespace);
@@ -405,13 +413,15 @@ fn add(maker: &PodMaker, count: usize, there: usize, names: &mut BTreeSet<String
         meta.creation_timestamp = metadata.creation_timestamp;
         let added = if maker.changed { &mut out.added.of_change } else { &mut out.added.missing };
         added.insert(meta.key());
-        out.pods.push(Pod { metadata: meta, spec: maker.template.spec.clone(), ..Pod::default() });
+        let mut pod = Pod { metadata: meta, spec: maker.template.spec.clone(), ..Pod::default() };
+        lacks_volumes |= !storage.give_volumes(&mut pod, &maker.volume_claims);
+        out.pods.push(pod);
     }
     let besides = if there == 0 { String::new() } else { format!(" besides the {there} that are") };
-    let volumes = if maker.claims_volumes { "; without the volumes that it claims for each" } else { "" };
+    let volumes = if lacks_volumes { "; without the volumes that it claims for each" } else { "" };
     let pods = if count == 1 { "1 pod that is".to_owned() } else { format!("{count} pods that are") };
     let workload = format!("{} {}", maker.kind, metadata.key());
     let note = format!("{workload}: {pods} not among the manifests{besides}, planned as pending{volumes}");
-    out.planned.push(Planned { workload, pods: count, claims_volumes: maker.claims_volumes, note: out.notes.len() });
+    out.planned.push(Planned { workload, pods: count, lacks_volumes, note: out.notes.len() });
     out.notes.push(note);
 }

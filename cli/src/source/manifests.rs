@@ -14,6 +14,7 @@ use super::remarks::Remark;
 use super::replacement::{Layer, replace};
 use super::served;
 use super::settings::{Settings, When, settings};
+use super::stateful::Storage;
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -374,10 +375,12 @@ fn finish(
     (expansion, consequences): (Expansion<'_>, &Consequences),
 ) -> Result<(Vec<String>, Added, Vec<String>), ReadError> {
     let of_daemons = roll_out_daemons(objects, &consequences.daemons);
+    let mut storage = Storage::of(objects);
     let mut expanded = match expansion {
-        Expansion::Off => workloads.roll_out(&mut objects.pods, settings.now)?,
-        Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, settings.now)?,
+        Expansion::Off => workloads.roll_out(&mut objects.pods, &mut storage, settings.now)?,
+        Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, &mut storage, settings.now)?,
     };
+    objects.volume_claims.append(&mut storage.made);
     let unfit = workloads.runtime_classes.admit(&mut objects.pods);
     complete(objects, settings);
     ephemeral::claim(objects, &consequences.live_pods);

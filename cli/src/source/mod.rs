@@ -15,6 +15,7 @@ mod statics;
 mod documents;
 mod drift;
 mod ephemeral;
+mod stateful;
 pub(crate) mod unique;
 mod identity;
 pub(crate) mod immutable;

@@ -6,6 +6,7 @@ use super::error::ReadError;
 use super::expansion::{Added, PodMaker, Replicas, expand};
 use super::manifests::MetadataDefaults;
 use super::runtime_classes::RuntimeClasses;
+use super::stateful::{Storage, claim_templates};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{
@@ -113,11 +114,11 @@ impl WorkloadManifests {
         template: PodTemplate,
         selector: LabelSelector,
     ) {
-        let claims_volumes = document.value.pointer("/spec/volumeClaimTemplates").is_some();
+        let volume_claims = if kind == "StatefulSet" { claim_templates(&document.value) } else { Vec::new() };
         let first = document.value.pointer("/spec/ordinals/start").and_then(Value::as_u64).and_then(|first| u32::try_from(first).ok());
         let first = first.unwrap_or(0);
         let Document { live, changed, .. } = *document;
-        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, first, claims_volumes, live, changed });
+        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, first, volume_claims, live, changed });
     }
 
     /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods, but for those of changed
@@ -125,8 +126,14 @@ impl WorkloadManifests {
     ///
     /// # Errors
     /// A name in `asked` that no workload has, or several.
-    pub(super) fn expand(&mut self, pods: &mut Vec<Pod>, asked: &[Replicas], now: Timestamp) -> Result<(Vec<String>, Added), ReadError> {
-        let mut expanded = expand(self.makers.clone(), pods, asked, now)?;
+    pub(super) fn expand(
+        &mut self,
+        pods: &mut Vec<Pod>,
+        asked: &[Replicas],
+        storage: &mut Storage,
+        now: Timestamp,
+    ) -> Result<(Vec<String>, Added), ReadError> {
+        let mut expanded = expand(self.makers.clone(), pods, asked, storage, now)?;
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
         Ok((expanded.notes, expanded.added))
@@ -136,12 +143,17 @@ impl WorkloadManifests {
     ///
     /// # Errors
     /// None: no numbers of replicas are asked for.
-    pub(super) fn roll_out(&mut self, pods: &mut Vec<Pod>, now: Timestamp) -> Result<(Vec<String>, Added), ReadError> {
+    pub(super) fn roll_out(
+        &mut self,
+        pods: &mut Vec<Pod>,
+        storage: &mut Storage,
+        now: Timestamp,
+    ) -> Result<(Vec<String>, Added), ReadError> {
         let all = std::mem::take(&mut self.makers);
         let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = all.iter().cloned().partition(|maker| maker.changed);
         let mut notes = super::expansion::other_templates(&others, pods);
         self.makers = changed;
-        let rolled_out = self.expand(pods, &[], now);
+        let rolled_out = self.expand(pods, &[], storage, now);
         self.makers = all;
         let (rolled_out, added) = rolled_out?;
         notes.extend(rolled_out);

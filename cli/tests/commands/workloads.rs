@@ -55,6 +55,37 @@ fn the_pods_of_workloads_are_planned() {
     planned(&[], &[workload("CronJob", "nightly", "").replace("apps/v1", "batch/v1")], "0 of 0", "skipped batch/v1 CronJob nightly");
 }
 
+/// Where a volume is, or may be, there the pod of its StatefulSet goes; with a cluster's own claims, too.
+#[test]
+fn the_pods_of_a_statefulset_go_where_their_volumes_are() {
+    let class = "{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: gp3}, provisioner: ebs.csi.aws.com, \
+                 volumeBindingMode: WaitForFirstConsumer, allowedTopologies: [{matchLabelExpressions: [{key: topology.kubernetes.io/zone, \
+                 values: [us-east-1b]}]}]}\n"
+        .to_owned();
+    let claim = "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data-db-1, annotations: {pv.kubernetes.io/bind-completed: \
+                 'yes'}}, spec: {storageClassName: gp3, volumeName: pv1}}\n"
+        .to_owned();
+    let volume = "{apiVersion: v1, kind: PersistentVolume, metadata: {name: pv1}, spec: {csi: {driver: ebs.csi.aws.com, volumeHandle: vol-1}, \
+                  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: \
+                  [us-east-1c]}]}]}}}}\n"
+        .to_owned();
+    let templates = "volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: gp3}}], ";
+    let db = |replicas: usize| workload("StatefulSet", "db", &format!("replicas: {replicas}, {templates}"));
+    let zones = |replicas: usize, more: &[String]| {
+        let output = run(&["plan"], &[vec![db(replicas)], more.to_vec()].concat());
+        let (said, answer) = (err(&output), out(&output));
+        assert!(answer.starts_with(&format!("{replicas} of {replicas} pods placed")), "{answer}{said}");
+        assert_eq!(said.contains("without the volumes that it claims"), more.is_empty(), "{said}");
+        ["us-east-1b", "us-east-1c"].map(|zone| answer.contains(&format!("narrowed by its pods: topology.kubernetes.io/zone In [{zone}]")))
+    };
+    assert_eq!(zones(1, std::slice::from_ref(&class)), [true, false]);
+    assert_eq!(zones(2, &[class, claim, volume]), [true, true]);
+    assert_eq!(zones(2, &[]), [false, false]);
+    // What the template says of a volume that is claimed does not count: no cluster has a claim of that name.
+    let own = db(1).replace("containers: [", "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}], containers: [");
+    planned(&[], &[own], "1 of 1", "without the volumes that it claims for each");
+}
+
 #[test]
 fn many_workloads_are_told_together() {
     let of =
