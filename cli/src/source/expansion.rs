@@ -83,7 +83,7 @@ impl Replicas {
         Self { is_optional: true, ..self.clone() }
     }
 
-    fn means(&self, maker: &PodMaker) -> bool {
+    pub(super) fn means(&self, maker: &PodMaker) -> bool {
         let PodMaker { kind, metadata, .. } = maker;
         let means_kind = |of: &str| [*kind, short(kind)].iter().any(|name| is_name_or_plural(of, name));
         let is_of_kind = |(of, name): (&str, &str)| means_kind(of) && (name == metadata.name || name == metadata.key());
@@ -264,9 +264,10 @@ fn other_template(maker: &PodMaker, present: &BTreeMap<Key, Vec<&Pod>>) -> Optio
     }
 }
 
-type Key = (String, String, String);
+/// Namespace, kind and name of a workload.
+pub(super) type Key = (String, String, String);
 
-fn key(maker: &PodMaker) -> Key {
+pub(super) fn key(maker: &PodMaker) -> Key {
     (maker.metadata.namespace.clone(), maker.kind.to_owned(), maker.metadata.name.clone())
 }
 

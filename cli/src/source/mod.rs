@@ -16,6 +16,7 @@ mod documents;
 mod drift;
 mod ephemeral;
 mod stateful;
+mod autoscalers;
 pub(crate) mod unique;
 mod identity;
 pub(crate) mod immutable;

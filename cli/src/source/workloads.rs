@@ -1,6 +1,7 @@
 //! Services, workloads, RuntimeClasses and capacity buffers: Services and workloads select the pods that spread together (cluster-default
 //! spread, scheduling 22), and capacity buffers take the spec of their pods from workloads and templates.
 
+use super::autoscalers::Autoscalers;
 use super::documents::Document;
 use super::error::ReadError;
 use super::expansion::{Added, PodMaker, Replicas, expand};
@@ -29,6 +30,8 @@ pub struct WorkloadManifests {
     sources: BTreeMap<(PodSourceKind, String, String), PodSource>,
     /// All that create pods.
     makers: Vec<PodMaker>,
+    /// How many pods they are to create.
+    autoscalers: Autoscalers,
     /// The uids of possible pod owners, by kind, namespace and name.
     uids: BTreeMap<(String, String, String), String>,
 }
@@ -92,7 +95,7 @@ impl WorkloadManifests {
                 stamp.fill(&mut buffer.metadata, true);
                 self.buffers.push(buffer);
             }
-            _ => return Ok(false),
+            _ => return Ok(self.autoscalers.add(document)),
         }
         Ok(true)
     }
@@ -133,10 +136,13 @@ impl WorkloadManifests {
         storage: &mut Storage,
         now: Timestamp,
     ) -> Result<(Vec<String>, Added), ReadError> {
-        let mut expanded = expand(self.makers.clone(), pods, asked, storage, now)?;
+        let mut makers = self.makers.clone();
+        let mut notes = self.autoscalers.scale(&mut makers, asked);
+        let mut expanded = expand(makers, pods, asked, storage, now)?;
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
-        Ok((expanded.notes, expanded.added))
+        notes.append(&mut expanded.notes);
+        Ok((notes, expanded.added))
     }
 
     /// The same of changed workloads alone; of others it is noted if their pods have another template than they have now.
@@ -150,8 +156,10 @@ impl WorkloadManifests {
         now: Timestamp,
     ) -> Result<(Vec<String>, Added), ReadError> {
         let all = std::mem::take(&mut self.makers);
-        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = all.iter().cloned().partition(|maker| maker.changed);
-        let mut notes = super::expansion::other_templates(&others, pods);
+        let mut scaled = all.clone();
+        let mut notes = self.autoscalers.scale_changed(&mut scaled);
+        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = scaled.into_iter().partition(|maker| maker.changed);
+        notes.extend(super::expansion::other_templates(&others, pods));
         self.makers = changed;
         let rolled_out = self.expand(pods, &[], storage, now);
         self.makers = all;

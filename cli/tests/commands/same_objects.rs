@@ -81,6 +81,26 @@ fn an_object_that_is_given_twice_and_differently_is_refused_with_both_places() {
     assert_eq!(consolidated.status.code(), Some(2), "it might protect a node: {}", err(&consolidated));
 }
 
+/// What a changed autoscaler keeps, its controller makes of a workload that is not changed itself.
+#[test]
+fn a_changed_autoscaler_scales_the_workload_of_the_dump() {
+    let files = Files::new("autoscaler");
+    let web = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: 2, selector: {matchLabels: {app: web}}, template: \
+               {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}}}\n";
+    let scaler = |least: usize| {
+        format!(
+            "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {{name: web}}\nspec: {{minReplicas: {least}, maxReplicas: \
+             9, scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}}}\n"
+        )
+    };
+    let (dump, changed) = (files.write("dump.yaml", &[web.to_owned(), scaler(2)]), files.write("changed.yaml", &[scaler(4)]));
+    let planned = run(&["plan", "--changed", &changed], &[&dump, &seed("004-provisioner-default.yaml")]);
+    assert!(out(&planned).starts_with("4 of 4 pods placed"), "{}{}", out(&planned), err(&planned));
+    assert!(out(&planned).contains("\nwithout --changed: 2 of 2 pods placed"), "{}", out(&planned));
+    let said = err(&planned);
+    assert!(said.contains("Deployment default/web counts with 4 replicas instead of 2") && !said.contains("changes nothing"), "{said}");
+}
+
 #[test]
 fn a_changed_object_counts_instead_of_that_of_the_dump_and_a_new_one_is_named() {
     let files = Files::new("changed");

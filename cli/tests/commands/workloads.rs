@@ -86,6 +86,41 @@ fn the_pods_of_a_statefulset_go_where_their_volumes_are() {
     planned(&[], &[own], "1 of 1", "without the volumes that it claims for each");
 }
 
+fn autoscaler(target: &str, least: usize, most: usize) -> String {
+    format!(
+        "{{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {{name: {target}}}, spec: {{minReplicas: {least}, \
+         maxReplicas: {most}, scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {target}}}}}}}\n"
+    )
+}
+
+/// Charts leave `spec.replicas` out where an autoscaler sets it.
+#[test]
+fn workloads_have_the_replicas_that_their_autoscalers_keep() {
+    let web = |replicas: &str| workload("Deployment", "web", replicas);
+    let raised = "Deployment default/web counts with 3 replicas instead of 1: HorizontalPodAutoscaler default/web keeps 3 to 9";
+    let said = planned(&[], &[web(""), autoscaler("web", 3, 9)], "3 of 3", raised);
+    assert!(!said.contains("skipped autoscaling"), "{said}");
+    planned(&[], &[autoscaler("web", 3, 9), web("replicas: 12, ")], "9 of 9", "counts with 9 replicas instead of 12");
+    let said = planned(&[], &[web("replicas: 5, "), autoscaler("web", 3, 9), autoscaler("other", 3, 9)], "5 of 5", "");
+    assert!(!said.contains("counts with"), "{said}");
+    // One without replicas is switched off, and who names a number means it.
+    planned(&[], &[web("replicas: 0, "), autoscaler("web", 3, 9)], "0 of 0", "has no replicas");
+    let said = planned(&["--replicas", "web=2"], &[web(""), autoscaler("web", 3, 9)], "2 of 2", "2 pods");
+    assert!(!said.contains("counts with"), "{said}");
+    let keda = autoscaler("web", 3, 9)
+        .replace("autoscaling/v2", "keda.sh/v1alpha1")
+        .replace("HorizontalPodAutoscaler", "ScaledObject")
+        .replace("Replicas", "ReplicaCount");
+    planned(&[], &[web("replicas: 0, "), keda], "3 of 3", "ScaledObject default/web keeps 3 to 9");
+    // Pods that there are, are none of those that it adds.
+    let there = [web("replicas: 1, "), autoscaler("web", 3, 9), owned("web-5d9-a", "ReplicaSet", "web-5d9", "")];
+    planned(&[], &there, "3 of 3", "2 pods that are not among the manifests besides the 1 that are");
+    let many: Vec<String> = (0..11).map(|at| workload("Deployment", &format!("web-{at:02}"), "")).collect();
+    let scaled: Vec<String> = (0..11).map(|at| autoscaler(&format!("web-{at:02}"), 2, 9)).collect();
+    let note = "Deployment default/web-00, Deployment default/web-01, Deployment default/web-02 and 8 more count with the replicas that";
+    planned(&[], &[many, scaled].concat(), "22 of 22", note);
+}
+
 #[test]
 fn many_workloads_are_told_together() {
     let of =
