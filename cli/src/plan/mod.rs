@@ -38,8 +38,8 @@ Examples:
   whittle plan --context prod -f new.yaml             (if that was applied there, too)
 
 Pods that a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job of the manifests has, but that are not among them,
-are planned as pending; standard error says so. HorizontalPodAutoscalers and KEDA's ScaledObjects of the manifests say how many these are, if
---replicas does not.
+are planned as pending; standard error says so. HorizontalPodAutoscalers and KEDA's ScaledObjects of the manifests say how many,
+if --replicas does not.
 
 The lower bound is a price that no plan for the same pods can undercut. It is computed without such a plan: the cheapest one costs something
 between it and the price of this one, so that their difference is the most that a better plan could save, and perhaps nothing. What

@@ -15,6 +15,7 @@ use super::replacement::{Layer, replace};
 use super::served;
 use super::settings::{Settings, When, settings};
 use super::stateful::Storage;
+use super::unplanned::Unplanned;
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -254,7 +255,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
                 read += 1;
                 warnings.extend_from_slice(&document.faults);
                 if !known {
-                    tell_unread(document, &mut misspelt, &mut skipped);
+                    tell_unread(document, expansion, &mut misspelt, &mut skipped, &mut workloads.unplanned);
                 }
             }
             Err(error) => {
@@ -303,11 +304,18 @@ fn take_pod(document: &mut Document, meta: &mut MetadataDefaults) -> Option<Pod>
     Some(pod)
 }
 
-/// Tells that a document is of a kind that is not read, which may be misspelt.
-fn tell_unread(document: &Document, misspelt: &mut Vec<String>, skipped: &mut Vec<String>) {
+/// Tells that a document is of a kind that is not read, which may be misspelt, or may make pods that a plan lacks.
+fn tell_unread(
+    document: &Document,
+    expansion: Expansion<'_>,
+    misspelt: &mut Vec<String>,
+    skipped: &mut Vec<String>,
+    unplanned: &mut Unplanned,
+) {
     let (version, kind, name) = (document.version(), document.kind(), document.name());
     match served::warning(version, kind, &name) {
         Some(warning) => misspelt.push(warning),
+        None if matches!(expansion, Expansion::Missing(_)) && unplanned.add(document) => {}
         None => skipped.push(format!("{version} {kind} {name}")),
     }
 }

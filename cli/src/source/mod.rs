@@ -17,6 +17,7 @@ mod drift;
 mod ephemeral;
 mod stateful;
 mod autoscalers;
+mod unplanned;
 pub(crate) mod unique;
 mod identity;
 pub(crate) mod immutable;
@@ -287,6 +288,7 @@ fn ignored(read: &Manifests) -> Vec<Remark> {
         list(Remark::note, "", &read.expanded),
         list(Remark::note, "skipped ", &grouped(&read.skipped)),
         list(Remark::warning, "", &read.misspelt),
+        read.workloads.unplanned.remarks().collect(),
         list(Remark::error, "refused: ", &read.refused),
         list(Remark::error, "an API server would refuse: ", &read.warnings),
         list(Remark::warning, "", &unresolved),

@@ -8,6 +8,7 @@ use super::expansion::{Added, PodMaker, Replicas, expand};
 use super::manifests::MetadataDefaults;
 use super::runtime_classes::RuntimeClasses;
 use super::stateful::{Storage, claim_templates};
+use super::unplanned::Unplanned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{
@@ -32,6 +33,8 @@ pub struct WorkloadManifests {
     makers: Vec<PodMaker>,
     /// How many pods they are to create.
     autoscalers: Autoscalers,
+    /// What creates pods, and is not read.
+    pub(super) unplanned: Unplanned,
     /// The uids of possible pod owners, by kind, namespace and name.
     uids: BTreeMap<(String, String, String), String>,
 }
