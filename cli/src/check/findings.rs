@@ -45,6 +45,10 @@ impl Findings {
         self.0.iter().filter(|(of, _)| *of == level).count()
     }
 
+    pub(super) fn errors(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().filter(|(level, _)| *level == Level::Error).map(|(_, text)| text)
+    }
+
     /// Takes warnings for errors.
     pub(super) fn refuse_warnings(&mut self) {
         self.0.iter_mut().filter(|(level, _)| *level == Level::Warning).for_each(|(level, _)| *level = Level::Error);

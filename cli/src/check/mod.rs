@@ -270,7 +270,8 @@ impl Findings {
         let found = validate::runtime::node_pool(pool);
         self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));
         let missing = source::classes::dangling([pool], classes);
-        self.add(Level::Warning, missing.iter().map(ToString::to_string));
+        let missing: Vec<String> = missing.iter().map(|missing| missing.beside(self.errors())).collect();
+        self.add(Level::Warning, missing.iter().cloned());
         self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
         if missing.is_empty() && remarks.is_empty() || !found.errors.is_empty() {
             self.verdict(name, found.errors.iter().map(ToString::to_string));

@@ -23,18 +23,34 @@ pub(crate) struct Dangling {
     class: String,
 }
 
-impl fmt::Display for Dangling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Dangling {
+    /// What there is to say of it beside these errors: a class that one of them is about is there, and is no use as it is.
+    pub(crate) fn beside<'a>(&self, mut errors: impl Iterator<Item = &'a String>) -> String {
+        let (reference, class) = self.names();
+        let of_class = format!("{class}, ");
+        if errors.any(|error| error.contains(&of_class)) {
+            format!("{reference}: {class} is refused, and without it no node is launched: correct it")
+        } else {
+            self.to_string()
+        }
+    }
+
+    /// The field that refers, and the class that it means.
+    fn names(&self) -> (String, String) {
         let Self { old, pool, class } = self;
         let (kind, field, class_kind) = if *old {
             ("Provisioner", "spec.providerRef", "AWSNodeTemplate")
         } else {
             ("NodePool", "spec.template.spec.nodeClassRef", "EC2NodeClass")
         };
-        write!(
-            f,
-            "{kind} {pool:?}, {field}: {class_kind} {class:?} is missing, and without it no node is launched: add it, or correct the name"
-        )
+        (format!("{kind} {pool:?}, {field}"), format!("{class_kind} {class:?}"))
+    }
+}
+
+impl fmt::Display for Dangling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (reference, class) = self.names();
+        write!(f, "{reference}: {class} is missing, and without it no node is launched: add it, or correct the name")
     }
 }
 

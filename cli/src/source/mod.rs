@@ -238,6 +238,7 @@ impl Reading<'_> {
             missing
                 .iter()
                 .filter(|_| !from_catalog)
+                .map(|missing| missing.beside(found.refused.iter()))
                 .map(|missing| Remark::warning(format!("{missing}; here it is taken to have all defaults"))),
         );
         remarks.extend(classes::without_effect(&found.node_classes).filter(|_| !from_catalog));

@@ -31,6 +31,33 @@ fn price(output: &Output) -> f64 {
     price.parse().unwrap_or_else(|_| panic!("{text}{}", err(output)))
 }
 
+/// A class that is there and refused is not missing, and its error says what to write.
+#[test]
+fn a_class_that_is_refused_is_told_as_such_with_what_to_write() {
+    let class = |size: &str| {
+        format!(
+            "---\napiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: c}}\nspec: {{amiSelectorTerms: [{{alias: \
+             al2023@latest}}], role: r, subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}], \
+             blockDeviceMappings: [{{deviceName: /dev/xvda, ebs: {{volumeSize: {size}}}}}]}}\n"
+        )
+    };
+    let refused =
+        "NodePool \"p\", spec.template.spec.nodeClassRef: EC2NodeClass \"c\" is refused, and without it no node is launched: correct it";
+    for (size, written) in [("20", "text is needed here, not 20: "), ("'20'", "\"20\" does not have the form ")] {
+        let input = format!("{PODS}{}{}", pool(""), class(size));
+        for words in [&["check", "-f", "-"][..], &["plan", "-f", "-", "--region", "us-east-1"]] {
+            let output = whittle(words, &input);
+            let said = format!("{}{}", out(&output), err(&output));
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(refused) && !said.contains("is missing"), "{said}");
+            assert!(said.contains(written) && said.contains(": write a size with its unit, such as 20Gi"), "{said}");
+        }
+    }
+    let missing = whittle(&["check", "-f", "-"], &pool(""));
+    let said = format!("{}{}", out(&missing), err(&missing));
+    assert!(said.contains("EC2NodeClass \"c\" is missing, and without it no node is launched: add it, or correct the name"), "{said}");
+}
+
 #[test]
 fn what_is_planned_otherwise_than_it_may_come_is_said() {
     let pods = |spec: &str| PODS.replace("spec: {", &format!("spec: {{{spec}, "));

@@ -1,6 +1,6 @@
 //! Validation of values against schemas.
 
-use super::{Field, Holds, ListType, Schema, Shape};
+use super::{Field, Holds, ListType, Schema, Shape, forms};
 use crate::field::{FieldError, FieldPath, Stage};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
         },
         Shape::Text { pattern, min, max, one_of } => match value {
             Value::String(text) => string(text, *pattern, (*min, *max), one_of, path, errors),
-            _ => errors.push(wrong_type(path, "text", value)),
+            _ => errors.push(no_text(*pattern, one_of, value, path)),
         },
         Shape::Time => match value {
             Value::String(text) if is_time(text) => {}
@@ -201,7 +201,8 @@ fn string(
     } else if let Some(max) = max.filter(|max| *max < length) {
         fault(Stage::Shape, format!("{text:?} is too long: {length} characters, at most {max}"));
     } else if let Some(pattern) = pattern.filter(|pattern| !matches(pattern, text)) {
-        fault(Stage::Value, format!("{text:?} does not have the form {pattern}"));
+        let remedy = forms::remedy(pattern, text).map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        fault(Stage::Value, format!("{text:?} does not have the form {pattern}{remedy}"));
     }
     if !one_of.is_empty() && !one_of.contains(&text) {
         fault(Stage::Shape, format!("{text:?} is none of {}", one_of.join(", ")));
@@ -258,6 +259,24 @@ fn is_time(text: &str) -> bool {
 /// A day that exists, as 2026-01-31.
 pub(crate) fn is_date(text: &str) -> bool {
     matches(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", text) && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+/// The error about a value that is no text. Quotes alone help only where what stands in them would do.
+fn no_text(pattern: Option<&'static str>, one_of: &[&str], value: &Value, path: &FieldPath) -> FieldError {
+    let error = wrong_type(path, "text", value);
+    if !value.is_number() && !value.is_boolean() {
+        return error;
+    }
+    let text = value.to_string();
+    let remedy = if !one_of.is_empty() && !one_of.contains(&text.as_str()) {
+        Some(format!("write one of {}", one_of.join(", ")))
+    } else {
+        pattern.filter(|pattern| !matches(pattern, &text)).and_then(|pattern| forms::remedy(pattern, &text))
+    };
+    match remedy {
+        Some(remedy) => FieldError::new(path.clone(), format!("text is needed here, not {text}: {remedy}")).at(Stage::Type),
+        None => error,
+    }
 }
 
 fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {

@@ -8,6 +8,7 @@ mod check;
 mod defaults;
 #[cfg(test)]
 mod fields_tests;
+mod forms;
 mod kubelet;
 mod kubelet_document;
 mod legacy;

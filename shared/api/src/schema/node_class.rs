@@ -5,7 +5,7 @@ use super::{Kind, Schema, boolean, int32, int64, list, may, need, object, one_of
 use crate::karpenter::AmiFamily;
 use serde_json::{Value, json};
 
-const VOLUME_SIZE: &str = r"^((?:[1-9][0-9]{0,3}|[1-4][0-9]{4}|[5][0-8][0-9]{3}|59000)Gi|(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|[6][0-3][0-9]{3}|64000)G|([1-9]||[1-5][0-7]|58)Ti|([1-9]||[1-5][0-9]|6[0-3]|64)T)$";
+pub(super) const VOLUME_SIZE: &str = r"^((?:[1-9][0-9]{0,3}|[1-4][0-9]{4}|[5][0-8][0-9]{3}|59000)Gi|(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|[6][0-3][0-9]{3}|64000)G|([1-9]||[1-5][0-7]|58)Ti|([1-9]||[1-5][0-9]|6[0-3]|64)T)$";
 
 pub(super) fn kind() -> Kind {
     Kind { api_version: "karpenter.k8s.aws/v1", kind: "EC2NodeClass", spec: spec(), spec_required: false, status: Some(status()) }

@@ -3,8 +3,8 @@
 use super::parts::{self, Keys};
 use super::{Kind, Schema, int32, may, need, object, quantities, text};
 
-const PRICE: &str = r"^\d+(\.\d+)?$";
-const ADJUSTMENT: &str = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$";
+pub(super) const PRICE: &str = r"^\d+(\.\d+)?$";
+pub(super) const ADJUSTMENT: &str = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$";
 
 pub(super) fn kind() -> Kind {
     let capacity = quantities().about("extended resources that the types have besides their own").rule(

@@ -4,9 +4,9 @@ use super::parts::{self, Keys, items, str_of};
 use super::{Kind, MapType, Schema, int32, int64, list, may, need, object, one_of, quantities, text};
 use serde_json::{Value, json};
 
-const BUDGET_NODES: &str = "^((100|[0-9]{1,2})%|[0-9]+)$";
-const SCHEDULE: &str = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$";
-const BUDGET_DURATION: &str = "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$";
+pub(super) const BUDGET_NODES: &str = "^((100|[0-9]{1,2})%|[0-9]+)$";
+pub(super) const SCHEDULE: &str = r"^(@(annually|yearly|monthly|weekly|daily|midnight|hourly))|((.+)\s(.+)\s(.+)\s(.+)\s(.+))$";
+pub(super) const BUDGET_DURATION: &str = "^((([0-9]+(h|m))|([0-9]+h[0-9]+m))(0s)?)$";
 
 pub(super) fn kind() -> Kind {
     Kind { api_version: "karpenter.sh/v1", kind: "NodePool", spec: spec(), spec_required: true, status: Some(status()) }
