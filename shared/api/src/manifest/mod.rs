@@ -320,8 +320,12 @@ pub fn is_karpenter(api_version: &str) -> bool {
     matches!(group, "karpenter.sh" | "karpenter.k8s.aws" | "autoscaling.x-k8s.io")
 }
 
-/// The error for a kind that a group of ours does not have.
+/// The error for a kind that a group of ours does not have, or not in this version.
 pub fn unknown_karpenter_kind(api_version: &str, kind: &str) -> FieldError {
+    if let Some(known) = crate::schema::kinds().iter().find(|known| known.kind == kind) {
+        let message = format!("{kind} is in {}, and not in {api_version}: write that version", known.api_version);
+        return FieldError::new(FieldPath::of("apiVersion"), message);
+    }
     let message = format!(
         "there is no kind {kind} in {api_version}: NodePool and NodeClaim are in karpenter.sh/v1 (v1beta1), NodeOverlay in \
          karpenter.sh/v1alpha1, EC2NodeClass in karpenter.k8s.aws/v1 (v1beta1), CapacityBuffer in autoscaling.x-k8s.io/v1beta1, Provisioner \

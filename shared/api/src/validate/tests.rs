@@ -254,10 +254,16 @@ fn a_kind_of_ours_in_a_misspelt_group_was_meant_to_be_in_ours() {
         assert_eq!(error.path, FieldPath::of("apiVersion"));
         assert!(error.message.ends_with(&format!("did you mean {intended}?")), "{error}");
     }
-    assert_eq!(
-        (served("karpenter.sh/v2", "NodePool"), unserved("karpenter.sh/v2", "NodePool").path),
-        (Served::Nowhere, FieldPath::of("kind"))
-    );
+    for (written, kind, version) in [
+        ("karpenter.sh/v2", "NodePool", "karpenter.sh/v1"),
+        ("karpenter.sh/v1", "Provisioner", "karpenter.sh/v1alpha5"),
+        ("autoscaling.x-k8s.io/v1alpha1", "CapacityBuffer", "autoscaling.x-k8s.io/v1beta1"),
+    ] {
+        let error = unserved(written, kind);
+        assert_eq!((served(written, kind), &error.path), (Served::Nowhere, &FieldPath::of("apiVersion")));
+        assert!(error.message.starts_with(&format!("{kind} is in {version}, and not in {written}: ")), "{error}");
+    }
+    assert_eq!(unserved("karpenter.sh/v1", "NodePol").path, FieldPath::of("kind"));
 }
 
 #[test]
