@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     Twice,
     #[error("there is no *.yaml, *.yml or *.json file in this directory")]
     Empty,
+    #[error("there is no *.yaml, *.yml or *.json file in this directory, and those in it are not looked into: name each with -f")]
+    Nested,
 }
 
 impl Fault {
@@ -134,7 +136,10 @@ pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileErro
         return vec![read_file(path)];
     }
     match manifests_in(path) {
-        Ok(manifests) if manifests.is_empty() => vec![Err(Fault::Empty.of(path))],
+        Ok(manifests) if manifests.is_empty() => {
+            let fault = if has_directories(path) { Fault::Nested } else { Fault::Empty };
+            vec![Err(fault.of(path))]
+        }
         Ok(manifests) => manifests.iter().map(|path| read_file(path)).collect(),
         Err(error) => vec![Err(Fault::Unreadable(error).of(path))],
     }
@@ -182,6 +187,10 @@ fn bounded(input: impl Read, largest: u64) -> Result<String, Fault> {
         return Err(Fault::Utf16);
     }
     String::from_utf8(bytes).map_err(|_| Fault::NoText)
+}
+
+fn has_directories(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
 }
 
 fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
@@ -338,8 +347,10 @@ mod tests {
     #[test]
     fn a_directory_is_read_in_the_order_of_file_names() {
         let folder = std::env::temp_dir().join(format!("whittle-files-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(matches!(read(&folder, &mut std::io::empty()), Err(FileError { fault: Fault::Empty, .. })));
         std::fs::create_dir_all(folder.join("nested.yaml")).unwrap();
-        assert!(matches!(read(&folder, &mut std::io::empty()), Err(FileError { fault: Fault::Empty, .. })), "a directory is no manifest");
+        assert!(matches!(read(&folder, &mut std::io::empty()), Err(FileError { fault: Fault::Nested, .. })), "a directory is no manifest");
         for (name, text) in [("b.yaml", "2"), ("a.yml", "1"), ("c.txt", "3"), ("d.json", "4")] {
             std::fs::write(folder.join(name), text).unwrap();
         }
