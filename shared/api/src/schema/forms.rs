@@ -57,13 +57,13 @@ mod tests {
     fn what_is_told_to_be_written_matches() {
         for (pattern, texts) in [
             (NILLABLE_DURATION, &["720h", "1h30m", "Never"][..]),
-            (DURATION, &["24h", "1h30m"]),
-            (BUDGET_DURATION, &["8h", "1h30m"]),
-            (BUDGET_NODES, &["5", "0%", "100%"]),
-            (SCHEDULE, &["0 9 * * mon-fri", "@hourly", "@yearly"]),
-            (VOLUME_SIZE, &["20Gi", "1Gi", "64T"]),
-            (PRICE, &["0.05"]),
-            (ADJUSTMENT, &["+0.1", "-10%"]),
+            (DURATION, &["24h", "1h30m"][..]),
+            (BUDGET_DURATION, &["8h", "1h30m"][..]),
+            (BUDGET_NODES, &["5", "0%", "100%"][..]),
+            (SCHEDULE, &["0 9 * * mon-fri", "@hourly", "@yearly"][..]),
+            (VOLUME_SIZE, &["20Gi", "1Gi", "64T"][..]),
+            (PRICE, &["0.05"][..]),
+            (ADJUSTMENT, &["+0.1", "-10%"][..]),
         ] {
             texts.iter().for_each(|text| assert!(matches(pattern, text), "{text} is not of the form {pattern}"));
         }
