@@ -8,11 +8,12 @@ use super::error::ReadError;
 use super::remarks::{NAMED_MAX, TOLD_EACH_MAX};
 use super::stateful::Storage;
 use crate::listing::first_named;
+use crate::money::counted;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
-use whittle_api::k8s::{Container, PersistentVolumeClaim, Pod, PodTemplate};
+use whittle_api::k8s::{Container, PersistentVolumeClaim, Pod, PodTemplate, ResourceRequirements};
 use whittle_api::{LabelSelector, ObjectMeta, OwnerReference, words};
 use whittle_model::pods::deletion_ranks;
 use whittle_units::Timestamp;
@@ -199,7 +200,29 @@ pub(super) fn expand(
         }
     }
     sum_up(&mut out.notes, &out.planned);
+    out.notes.extend(without_requests(&out.pods));
     Ok(out)
+}
+
+/// That pods ask for nothing: a machine seems to have room for as many as it may run.
+fn without_requests(pods: &[Pod]) -> Option<String> {
+    // A server takes limits for requests.
+    let names = |resources: &ResourceRequirements| {
+        let amounts = [&resources.requests, &resources.limits];
+        amounts.iter().any(|amounts| ["cpu", "memory"].iter().any(|name| amounts.0.contains_key(*name)))
+    };
+    let asks = |pod: &Pod| {
+        let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers).filter_map(|container| container.resources.as_ref());
+        containers.chain(pod.spec.resources.as_ref()).any(names)
+    };
+    let count = pods.iter().filter(|pod| !asks(pod)).count();
+    (0 < count).then(|| {
+        format!(
+            "{} of workloads with neither CPU nor memory in resources.requests: no room is kept for what such pods use, as with Karpenter; \
+             a LimitRange of the cluster is not asked for defaults",
+            counted(count, "pod")
+        )
+    })
 }
 
 /// Takes away the pods that changed workloads have no more after their rollout: those of another template, and those beyond their replicas.

@@ -60,6 +60,18 @@ fn the_pods_of_workloads_are_planned() {
     assert!(!said.contains("no pods are planned"), "{said}");
 }
 
+#[test]
+fn pods_that_ask_for_nothing_are_counted() {
+    let with = |resources: &str| workload("Deployment", "web", "replicas: 2, ").replace("{requests: {cpu: 1}}", resources);
+    let note = "note: 2 pods of workloads with neither CPU nor memory in resources.requests: no room is kept for what such pods use";
+    planned(&[], &[with("{}")], "2 of 2", note);
+    planned(&[], &[with("{requests: {ephemeral-storage: 1Gi}}")], "2 of 2", note);
+    for resources in ["{requests: {cpu: 1}}", "{requests: {memory: 1Gi}}", "{limits: {cpu: 1}}"] {
+        let said = planned(&[], &[with(resources)], "2 of 2", "");
+        assert!(!said.contains("no room is kept"), "{resources}: {said}");
+    }
+}
+
 /// Where a volume is, or may be, there the pod of its StatefulSet goes; with a cluster's own claims, too.
 #[test]
 fn the_pods_of_a_statefulset_go_where_their_volumes_are() {
