@@ -81,6 +81,8 @@ impl Reason {
             Reason::ResourceClaims => Remedy::of_pod(
                 "an extended resource in place of resourceClaims, of a device plugin or of a DeviceClass with spec.extendedResourceName",
             ),
+            // A custom label, of which the fault speaks, is no help to who means a node.
+            Reason::Ignored(faults) if faults.iter().any(|fault| is_of_hostname(fault)) => Remedy::of_pod(of_hostname()),
             // Faults say what is wrong themselves; the others pass.
             Reason::Ignored(_)
             | Reason::Reserved(_)
@@ -210,6 +212,11 @@ fn of_following(first: &Follows, key: &str) -> String {
             format!("only time: the affinity selects {pod}, which waits for the machine of another pod itself; a later pass takes this pod")
         }
     }
+}
+
+/// Whether a pod is at fault for naming its node.
+fn is_of_hostname(fault: &str) -> bool {
+    fault.strip_prefix("label ").and_then(|rest| rest.strip_prefix(labels::HOSTNAME)).is_some_and(|rest| rest.starts_with(" is restricted"))
 }
 
 fn of_hostname() -> String {
@@ -567,6 +574,21 @@ mod tests {
         assert!(told(label, Vec::new()).starts_with("the label team in its spec.labels or spec.requirements, or the pod's"));
         let missing = Cause::Unready(Unready::ClassMissing { class: "AWSNodeTemplate \"a\"".into() });
         assert!(told(missing, Vec::new()).ends_with("or the name of another in spec.providerRef"));
+    }
+
+    #[test]
+    fn a_pod_that_names_its_node_is_told_so_and_other_faults_say_what_is_wrong_themselves() {
+        let fault = |key: &str| {
+            let mut pod = whittle_api::k8s::Pod::default();
+            pod.spec.node_selector.insert(key.to_owned(), "a".to_owned());
+            crate::pods::node_constraint_errors(&pod, |_| false)
+        };
+        let told = |faults: Vec<String>| Reason::Ignored(faults).remedies().iter().map(ToString::to_string).collect::<Vec<_>>();
+        let named = told(fault(labels::HOSTNAME));
+        assert!(named.len() == 1 && named[0].starts_with("what it would take: the pod's node selector or affinity without"), "{named:?}");
+        let other = fault("karpenter.sh/odd");
+        assert!(!other.is_empty());
+        assert_eq!(told(other), Vec::<String>::new());
     }
 
     #[test]
