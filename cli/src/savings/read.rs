@@ -17,6 +17,9 @@ use whittle_units::fnv1a;
 /// The maximum number of errors that are printed; more are only counted.
 const ERRORS_MAX: usize = 20;
 
+/// What is wrong with a value of another kind.
+const NEITHER: &str = "is neither a ledger entry nor a decision: name an export of the table, or what `whittle local run -o json` printed";
+
 /// The records found so far.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -112,10 +115,10 @@ impl Ledger {
                         self.fail(format!("{place} is an item of the ledger without data"));
                     }
                     None if object.contains_key("subject") || object.contains_key("Count") => {}
-                    None => self.fail(format!("{place} is neither a ledger entry nor a decision")),
+                    None => self.fail(format!("{place} {NEITHER}")),
                 }
             }
-            _ => self.fail(format!("{place} is neither a ledger entry nor a decision")),
+            _ => self.fail(format!("{place} {NEITHER}")),
         }
     }
 

@@ -100,6 +100,7 @@ fn unreadable_entries_are_reported_and_skipped() {
     assert_eq!(some.status, 1);
     assert_eq!(some.faults.len(), 2, "{:?}", some.faults);
     assert!(some.faults[0].starts_with("standard input: value 2 is no ledger entry"), "{}", some.faults[0]);
+    assert!(some.faults[1].contains("is neither a ledger entry nor a decision: name an export of the table"), "{}", some.faults[1]);
     let broken = summary(&format!("{good}\n{{\"at\": "), Output::Text);
     assert_eq!(broken.status, 1);
     assert!(broken.faults[0].contains("value 2 is not JSON"), "{:?}", broken.faults);
