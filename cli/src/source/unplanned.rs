@@ -1,5 +1,5 @@
-//! Objects of kinds that are not read here, whose controllers make pods of a template: Rollouts, Services of Knative, CronJobs. Without a word
-//! the plan of a file would lack these pods.
+//! Objects of kinds that are not read here, whose controllers make pods of a template: Rollouts, Services of Knative, CronJobs. Without a
+//! word the plan of a file would lack these pods.
 
 use super::documents::Document;
 use super::remarks::{NAMED_MAX, Remark};
@@ -15,8 +15,8 @@ const DEPTH: usize = 6;
 pub(super) struct Unplanned(BTreeMap<(String, String), Vec<String>>);
 
 impl Unplanned {
-    /// Adds an object; returns whether it makes pods of a template. What a cluster has is left alone: its pods are among the others, if it has
-    /// made any.
+    /// Adds an object; returns whether it makes pods of a template. What a cluster has is left alone: its pods are among the others, if it
+    /// has made any.
     pub(super) fn add(&mut self, document: &Document) -> bool {
         let is_new = !document.live && document.value.pointer("/metadata/uid").is_none();
         if !is_new || !document.value.get("spec").is_some_and(|spec| has_template(spec, DEPTH)) {
