@@ -31,11 +31,15 @@ fn template() -> Option<&'static Value> {
 struct Printing {
     handlers: Arc<Handlers>,
     points: Arc<Mutex<Vec<Point>>>,
+    dead: Arc<Mutex<Option<Function>>>,
 }
 
 impl Functions for Printing {
     fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
         let (settings, points) = (self.handlers.settings(), Arc::clone(&self.points));
+        if *self.dead.lock().unwrap() == Some(function) {
+            return async { Err(RunFailure { reason: "it died".to_owned(), may_pass: false }) }.boxed();
+        }
         async move {
             let result = wiring::run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await;
             let cluster = ports.cluster();
@@ -54,6 +58,8 @@ struct Scene {
     session: Session,
     points: Arc<Mutex<Vec<Point>>>,
     alarms: Vec<Alarm>,
+    /// A function that dies at each call, before it has printed anything.
+    dead: Arc<Mutex<Option<Function>>>,
     /// Invocations of sweep that are points.
     sweeps: u64,
 }
@@ -66,12 +72,13 @@ impl Scene {
         let names: Vec<&str> = alarms.iter().map(|alarm| alarm.name.as_str()).collect();
         assert_eq!(names, ["FailedRunsAlarm", "ProblemsAlarm", "RefreshFailsAlarm", "SweepSilentAlarm", "WarningsAlarm"]);
         let points: Arc<Mutex<Vec<Point>>> = Arc::default();
-        let kept = Arc::clone(&points);
-        let mut session = Session::with_functions(&Place::default(), |handlers| Arc::new(Printing { handlers, points: kept }));
+        let dead: Arc<Mutex<Option<Function>>> = Arc::default();
+        let (kept, died) = (Arc::clone(&points), Arc::clone(&dead));
+        let mut session = Session::with_functions(&Place::default(), |handlers| Arc::new(Printing { handlers, points: kept, dead: died }));
         session.apply_text("pool.yaml", POOL).unwrap();
         session.apply_text("inflate.yaml", INFLATE).unwrap();
         session.simulation.world().meter = Some(Box::default());
-        let mut scene = Self { session, points, alarms, sweeps: 0 };
+        let mut scene = Self { session, points, alarms, dead, sweeps: 0 };
         // Until then an alarm looks at a time before there was anything.
         scene.minutes(11);
         Some(scene)
@@ -219,6 +226,23 @@ fn a_drain_without_end_is_told_after_an_hour() {
     scene.session.delete("nodeclaim", &claim).unwrap();
     let raised = scene.minutes(70);
     assert!(raised.get("WarningsAlarm demo, nodeclaims_stuck").is_some_and(|minute| 60 < *minute), "{raised:?}");
+}
+
+/// Neither has an alarm on its errors by default.
+#[test]
+fn functions_that_die_at_each_call_are_told_by_what_they_leave_undone() {
+    let Some(mut scene) = Scene::new() else { return };
+    *scene.dead.lock().unwrap() = Some(Function::Launch);
+    scene.session.scale("inflate", 1).unwrap();
+    let raised = scene.minutes(20);
+    assert!(raised.get("WarningsAlarm demo, launches_stalled").is_some_and(|minute| *minute <= 8), "{raised:?}");
+    assert!(raised.get("ProblemsAlarm demo, pods_wait").is_some_and(|minute| *minute <= 18), "{raised:?}");
+    let Some(scene) = Scene::new() else { return };
+    let mut scene = scene.with_pods(1);
+    *scene.dead.lock().unwrap() = Some(Function::Terminate);
+    let claim = scene.session.simulation.world().cluster.objects.node_claims.keys().next().cloned().unwrap();
+    scene.session.delete("nodeclaim", &claim).unwrap();
+    scene.raises("ProblemsAlarm demo, terminations_stalled", 10);
 }
 
 /// A function that a schedule calls, and that fails each time before it has printed anything, shows in no metric of ours.

@@ -1,11 +1,12 @@
 //! Gauges about pools and claims, emitted once per sweep. Pure.
 
-use std::collections::BTreeMap;
+use crate::compare::Findings;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ShiftedZones, Stored};
 use whittle_ports::{Report, metrics};
-use whittle_units::{Price, Timestamp};
+use whittle_units::{ClaimName, Price, Timestamp};
 
 /// The kind label of a claim in the table that cannot be read.
 const STORED: &str = "stored NodeClaim";
@@ -47,6 +48,25 @@ pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], shifted: &Shi
     }
     for ((pool, phase), count) in stuck {
         report.gauge(metrics::NodeClaimsStuck { nodepool: pool, phase }, count);
+    }
+}
+
+/// Emits launches and terminations that `sweep` rings for again and again, and that nobody works on, without those that a zonal shift may
+/// hold. No metric of `launch` and `terminate` shows that they end before they have printed anything, or are not invoked.
+pub(crate) fn stalled(report: &mut Report, claims: &[Stored<Claim>], findings: &Findings, shifted: &ShiftedZones, now: Timestamp) {
+    let launch: BTreeSet<&ClaimName> = findings.launch.iter().collect();
+    let terminate: BTreeSet<&ClaimName> = findings.terminate.iter().collect();
+    let (mut launches, mut terminations) = (0_u64, 0_u64);
+    for claim in claims.iter().map(|stored| &stored.value) {
+        launches += u64::from(launch.contains(&claim.key.name) && claim.is_launch_stalled(now));
+        let held = claim.machine().is_some_and(|machine| shifted.have(machine));
+        terminations += u64::from(terminate.contains(&claim.key.name) && claim.is_termination_stalled(now) && !held);
+    }
+    if launches > 0 {
+        report.gauge(metrics::LaunchesStalled, launches);
+    }
+    if terminations > 0 {
+        report.gauge(metrics::TerminationsStalled, terminations);
     }
 }
 

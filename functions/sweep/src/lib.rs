@@ -120,6 +120,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     tell_unreadable(&unreadable, &mut report);
     gauges::unreadable(&mut report, &objects, unreadable.len(), &findings.missing_pool);
     gauges::stuck(&mut report, &claims, &shifted, now);
+    gauges::stalled(&mut report, &claims, &findings, &shifted, now);
     let executor = Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = executor.run(findings, &mut report).await;
     let stored_drift = store_drift(ports, &drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;

@@ -675,6 +675,28 @@ fn stuck_and_unreadable_objects_are_in_the_alarmed_gauges() {
     );
 }
 
+/// The gauges of work that nobody does on a claim, of which `sweep` finds this at a time.
+fn stalled(claim: Claim, findings: &Findings, shifted: &ShiftedZones, now: i64) -> Vec<(&'static str, whittle_ports::Amount)> {
+    let mut report = whittle_ports::Report::default();
+    crate::gauges::stalled(&mut report, &[Stored { value: claim, revision: Revision(1) }], findings, shifted, at(now));
+    report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect()
+}
+
+#[test]
+fn work_that_is_rung_for_again_and_again_is_told() {
+    let one = whittle_ports::Amount::Count(1);
+    let nobody = ShiftedZones::default();
+    let rung = |claim: &Claim, now| scene(claim.clone()).compare(&[], now);
+    let of = |claim: &Claim, now| stalled(claim.clone(), &rung(claim, now), &nobody, now);
+    assert_eq!((of(&planned(), 119), of(&planned(), 120)), (vec![], vec![("whittle_launches_stalled", one)]));
+    let ending = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested()]);
+    let due = 10 + 300;
+    assert_eq!((of(&ending, due - 1), of(&ending, due)), (vec![], vec![("whittle_terminations_stalled", one)]));
+    let ours = ShiftedZones { names: [ending.machine().unwrap().zone.clone()].into(), ..ShiftedZones::default() };
+    assert_eq!(stalled(ending.clone(), &rung(&ending, due), &ours, due), [], "a zonal shift may hold it");
+    assert_eq!(stalled(planned(), &Findings::default(), &nobody, 250), [], "one that is not to be launched is not rung for");
+}
+
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
 

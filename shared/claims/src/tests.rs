@@ -323,6 +323,40 @@ fn a_claim_that_stays_too_long_in_a_phase_is_stuck() {
     check_stuck(&[begun(), launched(), joined(), Event::NodeReady], None, None);
 }
 
+/// From which second on a launch, and a termination, is stalled; `None` for never.
+#[track_caller]
+fn check_stalled(claim: &Claim, launch: Option<i64>, termination: Option<i64>) {
+    let first = |is_stalled: fn(&Claim, Timestamp) -> bool| (0..20_000).find(|second| is_stalled(claim, at(*second)));
+    let found = (first(Claim::is_launch_stalled), first(Claim::is_termination_stalled));
+    assert_eq!(found, (launch, termination), "{:?}", claim.phase);
+}
+
+#[test]
+fn work_that_is_due_and_that_nobody_does_is_stalled() {
+    let of = |events: &[Event]| run(events).unwrap();
+    check_stalled(&of(&[]), Some(120), None);
+    // The last event is of second 0, 10, 20 and so on; deletions are of second 50.
+    check_stalled(&of(&[begun()]), Some(120), None);
+    check_stalled(&of(&[begun(), launched()]), None, None);
+    check_stalled(&of(&[begun(), launched(), joined(), Event::NodeReady]), None, None);
+    check_stalled(&of(&[begun(), deleted()]), None, Some(50 + 300));
+    check_stalled(&of(&[begun(), launched(), joined(), deleted()]), None, Some(50 + 300));
+    check_stalled(&of(&[failed()]), None, None);
+    // Whoever works on it has said when it is due again.
+    let later = |mut claim: Claim, seconds| {
+        claim.look_again_at = Some(at(seconds));
+        claim
+    };
+    check_stalled(&later(of(&[begun()]), 400), Some(400 + 120), None);
+    check_stalled(&later(of(&[begun(), launched(), deleted()]), 9_000), None, Some(9_000 + 300));
+    // A drain of hours ends: the next step is due from then on, not since the deletion.
+    let mut drained = of(&[begun(), launched(), deleted(), Event::TerminationSent]);
+    if let Phase::Terminating { since, .. } = &mut drained.phase {
+        *since = at(7_200);
+    }
+    check_stalled(&drained, None, Some(7_200 + 300));
+}
+
 /// The deadline of a deletion at second 10, which is a notice's if `by_notice`.
 #[track_caller]
 fn check_deadline(grace: Option<i64>, reason: DeletionReason, expected: Option<i64>, by_notice: bool) {

@@ -17,6 +17,10 @@ const DRAIN_STUCK_AFTER: SignedDuration = SignedDuration::from_hours(1);
 const TERMINATION_STUCK_AFTER: SignedDuration = SignedDuration::from_mins(30);
 /// The time between a spot interruption warning and the loss of the instance.
 const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
+/// A launch that was due for this long, while `sweep` rings for it at each tick, is not being worked on.
+const LAUNCH_STALLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
+/// The same of a termination, whose doorbells wait behind those of all machines that go at once.
+const TERMINATION_STALLED_AFTER: SignedDuration = SignedDuration::from_mins(5);
 /// How long an ended claim is kept: late responses of EC2 and `whittle explain` still find it.
 const RETENTION_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
@@ -64,6 +68,33 @@ impl Claim {
             Phase::Terminating { since, .. } => longer(*since, TERMINATION_STUCK_AFTER),
             Phase::Initialized { .. } | Phase::Failed { .. } | Phase::Gone { .. } => false,
         }
+    }
+
+    /// Whether `launch` has not touched the claim for long after it had to, so that it does not run, or gets nowhere. Only reported.
+    pub fn is_launch_stalled(&self, now: Timestamp) -> bool {
+        let due = match (&self.phase, &self.deletion) {
+            (Phase::Planned, None) => self.created_at,
+            (Phase::Launching { since, .. }, None) => *since,
+            _ => return false,
+        };
+        self.is_overdue_since(due, LAUNCH_STALLED_AFTER, now)
+    }
+
+    /// The same of `terminate`. Its step may have taken hours, and the next one is due only from then on.
+    pub fn is_termination_stalled(&self, now: Timestamp) -> bool {
+        let Some(deletion) = &self.deletion else { return false };
+        let due = match &self.phase {
+            Phase::Failed { .. } | Phase::Gone { .. } => return false,
+            Phase::Launching { since, .. } | Phase::Draining { since, .. } | Phase::Terminating { since, .. } => deletion.at.max(*since),
+            Phase::Planned | Phase::Launched { .. } | Phase::Registered { .. } | Phase::Initialized { .. } => deletion.at,
+        };
+        self.is_overdue_since(due, TERMINATION_STALLED_AFTER, now)
+    }
+
+    /// Whether work that was due at `due`, or later because its function said that it would look again then, is late by a span.
+    fn is_overdue_since(&self, due: Timestamp, span: SignedDuration, now: Timestamp) -> bool {
+        let due = self.look_again_at.map_or(due, |again| again.max(due));
+        now.duration_since(due) >= span
     }
 
     /// When the table may delete the claim; `None` while it is live.

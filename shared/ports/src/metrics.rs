@@ -56,15 +56,16 @@ catalogue! {
         /// `FailedRunsAlarm` is based on it: an unreachable API server, a throttled table or a wrong setting of one cluster shows
         /// here within a minute
         counter FailedRuns = "whittle_failed_runs" from every { function }
-        /// one for each run that found a problem because of which pods get no nodes until a person does something. Absent without problems.
-        /// `ProblemsAlarm` is based on it
+        /// one for each run that found a problem because of which pods get no nodes, or none are drained, until a person does something.
+        /// Absent without problems. `ProblemsAlarm` is based on it
         counter Problems = "whittle_problems" from every {
-            /// `pods_wait`, `launches_refused`, `never_joined`
+            /// `pods_wait`, `launches_refused`, `never_joined`, `terminations_stalled`
             problem,
         }
         /// the same for problems that can wait: what they concern is left as it is. `WarningsAlarm` is based on it
         counter Warnings = "whittle_warnings" from every {
-            /// `terminations_refused`, `nodeclaims_stuck`, `objects_unreadable`, `kinds_absent`, `nodepool_missing`, `karpenter_runs`
+            /// `terminations_refused`, `launches_stalled`, `nodeclaims_stuck`, `objects_unreadable`,
+            /// `kinds_absent`, `nodepool_missing`, `karpenter_runs`
             problem,
         }
     }
@@ -154,6 +155,11 @@ catalogue! {
         gauge(Count) NodeClaims = "whittle_nodeclaims" from [Sweep] { nodepool, phase }
         /// claims that have been in one phase for longer than normal; absent if there are none
         gauge(Count) NodeClaimsStuck = "whittle_nodeclaims_stuck" from [Sweep] { nodepool, phase }
+        /// claims whose launch has been due for two minutes, while launch is rung for it every minute; absent if there are none
+        gauge(Count) LaunchesStalled = "whittle_launches_stalled" from [Sweep] {}
+        /// claims of which a step of the termination has been due for five minutes, while terminate is rung for it every minute; absent if
+        /// there are none
+        gauge(Count) TerminationsStalled = "whittle_terminations_stalled" from [Sweep] {}
         /// live claims whose pool is missing; absent if there are none
         gauge(Count) NodeClaimsWithoutNodePool = "whittle_nodeclaims_without_nodepool" from [Sweep] { nodepool }
         /// objects that exist but cannot be read; absent if there are none. Sweep reports Karpenter's kinds and Nodes,

@@ -9,7 +9,7 @@ use whittle_units::SignedDuration;
 /// Whom it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Pods get no nodes: [`metrics::Problems`].
+    /// Pods get no nodes, or none are drained: [`metrics::Problems`].
     Now,
     /// It can wait until somebody is at work: [`metrics::Warnings`].
     Later,
@@ -38,7 +38,9 @@ pub const PROBLEMS: &[Problem] = &[
     Problem { from: Some(POD_WAITS_FROM), ..problem("pods_wait", Urgency::Now, metrics::PodsLongestWait::ENTRY.name) },
     problem("launches_refused", Urgency::Now, metrics::LaunchesRefused::ENTRY.name),
     problem("never_joined", Urgency::Now, metrics::NeverJoined::ENTRY.name),
+    problem("terminations_stalled", Urgency::Now, metrics::TerminationsStalled::ENTRY.name),
     problem("terminations_refused", Urgency::Later, metrics::TerminationsRefused::ENTRY.name),
+    problem("launches_stalled", Urgency::Later, metrics::LaunchesStalled::ENTRY.name),
     problem("nodeclaims_stuck", Urgency::Later, metrics::NodeClaimsStuck::ENTRY.name),
     problem("objects_unreadable", Urgency::Later, metrics::ObjectsUnreadable::ENTRY.name),
     problem("kinds_absent", Urgency::Later, metrics::KindsAbsent::ENTRY.name),
