@@ -156,6 +156,23 @@ fn an_api_server_that_does_not_answer_is_told_within_eleven_minutes() {
     assert!(raised.get("RefreshFailsAlarm demo").is_some_and(|minute| *minute <= 35), "{raised:?}");
 }
 
+/// Of one cluster a tick is the run itself, of several there are runs besides.
+#[test]
+fn half_of_the_calls_of_sweep_are_too_few_however_many_clusters_there_are() {
+    let Some(template) = template() else { return };
+    for (has_one_cluster, calls) in [(true, 5), (false, 10)] {
+        let names = Names { has_one_cluster, ..Names::of_template(template) };
+        let alarm = Alarm::all(template, &names).unwrap().into_iter().find(|alarm| alarm.name == "SweepSilentAlarm").unwrap();
+        let is_on = |calls_in_five_minutes: i64| {
+            let at = |n: i64| n * 300_000 / calls_in_five_minutes;
+            let call = |n| Point::of_service(at(n), "AWS/Lambda", "Invocations", ("FunctionName", "Sweep"), 1.0);
+            let points: Vec<Point> = (0..2 * calls_in_five_minutes).map(call).collect();
+            !alarm.breaches(&points, 600_000).is_empty()
+        };
+        assert_eq!((is_on(calls), is_on(calls / 2)), (false, true), "one cluster: {has_one_cluster}");
+    }
+}
+
 #[test]
 fn ticks_that_stop_are_told_within_ten_minutes() {
     let Some(mut scene) = Scene::new() else { return };

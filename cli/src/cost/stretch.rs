@@ -64,6 +64,7 @@ pub(super) fn simulate(size: &Size, progress: &mut dyn FnMut(&str)) -> Result<Si
     let mut session = Session::with_functions(&place, |handlers| Arc::new(Metered::new(handlers, kept)));
     let spot_price_refresh = SignedDuration::from_mins(i64::from(SPOT_PRICE_MINUTES));
     session.set(Settings { metrics: level(size.all_metrics), spot_price_refresh, ..session.settings() });
+    session.simulation.world().faults.ticks_work = size.clusters == 1;
     let mut cluster = Cluster { session: &mut session, printed: &printed, size };
     progress("filling the cluster");
     cluster.fill()?;

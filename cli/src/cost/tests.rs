@@ -1,6 +1,7 @@
 //! The command on small clusters, and that its constants are those of the template.
 
 use super::*;
+use crate::money::HOURS_A_MONTH;
 use crate::schema::tests::assert_valid;
 
 fn args(nodes: Option<u32>) -> CostArgs {
@@ -61,19 +62,32 @@ fn an_idle_deployment_and_one_with_nodes_have_a_bill() {
 
 #[test]
 fn more_clusters_share_queues_and_alarms_only() {
-    let one = of(&args(Some(0)));
-    let (nine, simulated) = (Size { clusters: 9, ..one.size.clone() }, one.simulated.clone());
-    let many = Computed { size: nine, simulated };
+    let two = of(&CostArgs { clusters: 2, ..args(Some(0)) });
+    let (eight, simulated) = (Size { clusters: 8, ..two.size.clone() }, two.simulated.clone());
+    let many = Computed { size: eight, simulated };
     let line = |of: &Computed, name: &str| of.bill(Architecture::Arm).into_iter().find(|line| line.name == name).unwrap().list;
     for name in ["SQS, polls of empty standard queues", "CloudWatch, alarms", "Scheduler"] {
-        assert!((line(&one, name) - line(&many, name)).abs() < 1e-9, "{name}");
+        assert!((line(&two, name) - line(&many, name)).abs() < 1e-9, "{name}");
     }
-    assert!((line(&many, "SQS, messages of FIFO queues") / line(&one, "SQS, messages of FIFO queues") - 9.0).abs() < 1e-9);
-    let standard = line(&many, "SQS, messages of standard queues") / line(&one, "SQS, messages of standard queues");
-    assert!((standard - 9.0 * 1.25).abs() < 1e-9, "messages of several clusters are told apart, which costs a quarter more: {standard}");
-    assert!(line(&one, "CloudWatch, custom metrics").abs() < 1e-9, "a cluster without machines and problems has none");
-    let invocations = line(&many, "Lambda, invocations") / line(&one, "Lambda, invocations");
-    assert!(invocations > 4.0 && invocations < 9.0, "a tick is one invocation for all clusters: {invocations}");
+    assert!((line(&many, "SQS, messages of FIFO queues") / line(&two, "SQS, messages of FIFO queues") - 4.0).abs() < 1e-9);
+    let standard = line(&many, "SQS, messages of standard queues") / line(&two, "SQS, messages of standard queues");
+    assert!((standard - 4.0).abs() < 1e-9, "messages of several clusters are told apart: {standard}");
+    assert!(line(&two, "CloudWatch, custom metrics").abs() < 1e-9, "a cluster without machines and problems has none");
+    let invocations = line(&many, "Lambda, invocations") / line(&two, "Lambda, invocations");
+    assert!(invocations > 2.0 && invocations < 4.0, "a tick is one invocation for all clusters: {invocations}");
+}
+
+#[test]
+fn ticks_of_a_deployment_with_one_cluster_work_themselves() {
+    let (one, two) = (of(&args(Some(0))), of(&CostArgs { clusters: 2, ..args(Some(0)) }));
+    let line = |of: &Computed, name: &str| of.bill(Architecture::Arm).into_iter().find(|line| line.name == name).unwrap();
+    assert!(line(&one, "SQS, messages of FIFO queues").quantity.abs() < 1e-9, "nobody rings where nothing happens");
+    assert!(line(&two, "SQS, messages of FIFO queues").quantity > 0.0);
+    let minutes = 60.0 * HOURS_A_MONTH;
+    let ticks = line(&one, "Scheduler").quantity;
+    assert!((line(&two, "Scheduler").quantity - ticks).abs() < 1e-9 && ticks > 2.0 * minutes, "those of schedule, sweep and refresh");
+    let invocations = line(&one, "Lambda, invocations").quantity;
+    assert!(invocations >= ticks && invocations < 1.1 * ticks, "a tick is a run: {invocations} of {ticks}");
 }
 
 #[test]

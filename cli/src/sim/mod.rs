@@ -287,6 +287,7 @@ fn random_faults(seed: u64) -> Faults {
         ec2_lag: part(34, 120),
         ec2_rates: part(35, 1000).is_multiple_of(2),
         old_nodes: part(51, 1000).is_multiple_of(2),
+        ticks_work: part(52, 1000).is_multiple_of(2),
         protected_machines: part(36, 60),
         silent_kubelets: part(37, 300),
         unreadable_claims: part(38, 60),

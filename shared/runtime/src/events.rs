@@ -120,12 +120,34 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
     }
     // A tick's kind only documents the schedule: handlers decide by the state they read.
     if event.get("kind").is_some_and(Value::is_string) {
-        let doorbells = clusters.iter().filter_map(|cluster| own_doorbell(function, cluster.clone()));
-        let doorbells = doorbells.map(|doorbell| DoorbellToSend { doorbell, message_ids: vec![] });
-        let ticked = if function == Function::Sweep { clusters.to_vec() } else { Vec::new() };
-        return Ok(Decoded { doorbells: doorbells.collect(), ticked, ..Decoded::default() });
+        return Ok(tick(function, clusters));
     }
     Err("the event is neither a batch of SQS, nor a schedule's input such as {\"kind\":\"tick\"}, nor an EventBridge envelope".to_owned())
+}
+
+/// What a tick does: where the deployment serves one cluster, the work of a function that has a schedule, and otherwise it rings a doorbell
+/// for each cluster.
+fn tick(function: Function, clusters: &[ClusterName]) -> Decoded {
+    let ticked = if function == Function::Sweep { clusters.to_vec() } else { Vec::new() };
+    let decoded = Decoded { ticked, ..Decoded::default() };
+    match (clusters, function) {
+        ([cluster], Function::Schedule | Function::Refresh | Function::Sweep) => {
+            let work = if function == Function::Sweep { Work::Tick(cluster.clone()) } else { Work::Cluster(cluster.clone()) };
+            Decoded { work: vec![WorkItem { work, message_ids: vec![] }], ..decoded }
+        }
+        _ => {
+            let doorbells = clusters.iter().filter_map(|cluster| own_doorbell(function, cluster.clone()));
+            Decoded { doorbells: doorbells.map(|doorbell| DoorbellToSend { doorbell, message_ids: vec![] }).collect(), ..decoded }
+        }
+    }
+}
+
+/// The doorbell of work that a schedule requested, and no message: it repeats the work if that fails.
+pub(crate) fn doorbell_of_tick(function: Function, item: &WorkItem) -> Option<Doorbell> {
+    match &item.work {
+        Work::Cluster(cluster) | Work::Tick(cluster) if item.message_ids.is_empty() => own_doorbell(function, cluster.clone()),
+        _ => None,
+    }
 }
 
 fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Result<Decoded, String> {
@@ -300,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_sends_one_doorbell_per_cluster_and_does_no_work() {
+    fn a_tick_of_several_clusters_sends_one_doorbell_for_each_and_does_no_work() {
         let tick = json!({ "kind": "tick" });
         for function in
             [Function::Schedule, Function::Consolidate, Function::Launch, Function::Register, Function::Refresh, Function::Sweep]
@@ -321,6 +343,39 @@ mod tests {
             &json!({ "kind": "catalog" }),
             &["a", "b"].map(|cluster| (Doorbell::Refresh { cluster: cluster.into() }, &[][..])),
         );
+    }
+
+    #[test]
+    fn a_tick_of_one_cluster_is_its_run() {
+        let one = [ClusterName::from("a")];
+        let tick = |function| decode(function, &json!({ "kind": "tick" }), &one).expect("a tick can be decoded");
+        for (function, work) in [
+            (Function::Schedule, Work::Cluster("a".into())),
+            (Function::Refresh, Work::Cluster("a".into())),
+            (Function::Sweep, Work::Tick("a".into())),
+        ] {
+            let decoded = tick(function);
+            let item = WorkItem { work, message_ids: vec![] };
+            assert_eq!((decoded.doorbells, decoded.is_batch), (vec![], false), "{function:?}");
+            assert_eq!(doorbell_of_tick(function, &item), own_doorbell(function, "a".into()), "its queue repeats what failed");
+            assert_eq!(decoded.work, [item], "{function:?}");
+        }
+        assert_eq!(tick(Function::Sweep).ticked, one, "which rings others");
+        // One after the other, in the order of their queue: a run of `consolidate` beside another waits for the lease.
+        let consolidate = tick(Function::Consolidate);
+        assert_eq!((consolidate.work.len(), consolidate.doorbells.len()), (0, 1));
+    }
+
+    #[test]
+    fn work_that_a_message_or_a_person_requested_has_no_doorbell_of_a_tick() {
+        let of = |work: Work, ids: &[&str]| {
+            let message_ids = ids.iter().map(|&id| id.to_owned()).collect();
+            doorbell_of_tick(Function::Sweep, &WorkItem { work, message_ids })
+        };
+        assert_eq!(of(Work::Tick("a".into()), &["m0"]), None, "its message comes again");
+        let request = UninstallRequest { cluster: "a".into(), nodes: whittle_claims::LeftNodes::Keep, dry_run: true };
+        assert_eq!(of(Work::Uninstall(request), &[]), None);
+        assert_eq!(of(Work::Notice("{}".to_owned()), &[]), None);
     }
 
     #[test]

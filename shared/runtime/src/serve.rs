@@ -15,7 +15,7 @@ use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
-use whittle_claims::TickFacts;
+use whittle_claims::{Doorbell, TickFacts};
 use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Queues, Report, StoreError, error_chain};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -187,6 +187,7 @@ async fn run<H>(function: Function, shell: &Shell, item: WorkItem, handler: &H) 
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
 {
+    let doorbell_of_tick = events::doorbell_of_tick(function, &item);
     let WorkItem { work, message_ids } = item;
     if !shell.clock.has_time_for(WORK_TIME_MIN) {
         let reason = "the invocation has no time left to begin".to_owned();
@@ -199,6 +200,9 @@ where
     }
     let start = Instant::now();
     let mut outcome = handler(shell, &work).await;
+    if let Some(doorbell) = doorbell_of_tick {
+        outcome = handed_over(&shell.queues, doorbell, outcome).await;
+    }
     // Taken after a failure as well: they are not those of the next message.
     let batches = shell.take_begun_batches();
     if let Ok(report) = &mut outcome {
@@ -217,6 +221,24 @@ where
         }
         Err(error) => failed(message_ids, &error),
     }
+}
+
+/// The outcome of work that a schedule requested: what failed and may succeed later is handed over to the function's queue, which repeats it
+/// as it repeats what other ticks ring for. The run of that message is the one that counts as failed, if it fails.
+async fn handed_over(queues: &impl Queues, doorbell: Doorbell, outcome: Result<Report, HandleError>) -> Result<Report, HandleError> {
+    let Err(error) = &outcome else { return outcome };
+    if error.disposition() != Disposition::RetryLater {
+        return outcome;
+    }
+    let sent = queues.send(doorbell, SignedDuration::ZERO).await;
+    if let Err(refused) = sent {
+        tracing::error!(reason = %error_chain(&refused), "work of a tick could not be handed over to its queue");
+        return outcome;
+    }
+    tracing::warn!(reason = %error_chain(error), "the work of a tick stopped: a message repeats it");
+    let mut report = Report::default();
+    report.count("handed_over_to_queue");
+    Ok(report)
 }
 
 /// The result of a handler that returned an error.
@@ -351,7 +373,6 @@ fn url_response(status: u16, body: &str) -> Value {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use whittle_claims::Doorbell;
     use whittle_ports::QueueError;
 
     fn done(message_id: &str) -> Processed {
@@ -489,6 +510,23 @@ mod tests {
         assert_eq!(response(true, vec![refused]).expect("it is a batch"), events::batch_response(&["m0".to_owned()]));
         let tick = send(&FakeQueues(Mutex::default(), true), to_send(&[])).await;
         assert!(response(false, vec![tick]).is_err(), "a tick without a doorbell fails");
+    }
+
+    #[tokio::test]
+    async fn work_of_a_tick_that_may_succeed_later_is_repeated_by_a_message() {
+        let doorbell = Doorbell::Schedule { cluster: "a".into() };
+        for disposition in ALL {
+            let queues = FakeQueues(Mutex::default(), false);
+            let outcome = handed_over(&queues, doorbell.clone(), Err(failing(disposition))).await;
+            let is_repeated = disposition == Disposition::RetryLater;
+            assert_eq!(outcome.is_ok(), is_repeated, "{disposition:?}: what needs a person fails the invocation");
+            assert_eq!(queues.0.into_inner().expect("the lock is not poisoned").len(), usize::from(is_repeated), "{disposition:?}");
+        }
+        let queues = FakeQueues(Mutex::default(), false);
+        assert!(handed_over(&queues, doorbell.clone(), Ok(Report::default())).await.is_ok_and(|report| report == Report::default()));
+        assert!(queues.0.into_inner().expect("the lock is not poisoned").is_empty(), "nothing is left to do");
+        let refused = handed_over(&FakeQueues(Mutex::default(), true), doorbell, Err(failing(Disposition::RetryLater))).await;
+        assert!(refused.is_err_and(|error| error.disposition() == Disposition::RetryLater), "the invocation fails: nobody repeats it");
     }
 
     /// What the tick of `sweep` rings for a cluster of which the table says this.

@@ -42,7 +42,7 @@ pub struct Units {
 pub struct Invoked {
     /// Invocations, ticks included.
     pub invocations: u64,
-    /// Invocations by a schedule, which only send a doorbell for each cluster.
+    /// Invocations by a schedule, which send a doorbell for each cluster, or do the work of the only one.
     pub ticks: u64,
     /// Messages and requests that were worked on.
     pub runs: u64,
@@ -164,6 +164,17 @@ impl Meter {
         invoked.ticks += 1;
         invoked.invocations += 1;
         invoked.waited += TICK_WAIT;
+    }
+
+    /// A schedule invokes a function, which does its work.
+    pub(crate) fn ticked_to_work(&mut self, task: TaskId, function: Function, now: Timestamp) {
+        let invocation = self.longest.len();
+        self.longest.push(SignedDuration::ZERO);
+        self.open.insert(task, Open { function, invocation, since: now });
+        let invoked = self.function(function);
+        invoked.ticks += 1;
+        invoked.invocations += 1;
+        invoked.runs += 1;
     }
 
     /// A tick asks whether a cluster has claims: one partition, and all others at once if that has none.
@@ -326,6 +337,11 @@ mod tests {
         meter.ticked(Function::Sweep);
         let sweep = meter.functions()[&Function::Sweep];
         assert_eq!((sweep.ticks, sweep.invocations, sweep.runs, sweep.batches), (1, 1, 0, 0));
+        meter.ticked_to_work(TaskId(900), Function::Schedule, at(60_000));
+        meter.ended(TaskId(900), at(60_050));
+        let schedule = meter.functions()[&Function::Schedule];
+        assert_eq!((schedule.ticks, schedule.invocations, schedule.runs), (1, 1, 1), "the run is the invocation");
+        assert_eq!((schedule.messages, schedule.batches, schedule.waited), (0, 0, SignedDuration::from_millis(50)));
         meter.asked_for_claims(Function::Sweep, false);
         meter.asked_for_claims(Function::Sweep, true);
         assert_eq!(meter.table()[&(Function::Sweep, "claim")], Units { reads: 8 + 1, writes: 0 });

@@ -13,6 +13,8 @@ pub struct Names {
     pub parameters: BTreeMap<String, String>,
     /// Physical names by logical ids; of a queue it is the URL.
     pub resources: BTreeMap<String, String>,
+    /// Whether the deployment serves one cluster: the template's condition `HasOneCluster`.
+    pub has_one_cluster: bool,
 }
 
 impl Names {
@@ -25,6 +27,16 @@ impl Names {
         Self {
             parameters: parameters.map(|(name, parameter)| (name.clone(), default(&parameter["Default"]))).collect(),
             resources: of("Resources").map(|(name, _)| (name.clone(), name.clone())).collect(),
+            has_one_cluster: false,
+        }
+    }
+
+    /// A number of the template, which may depend on how many clusters there are.
+    fn number(&self, value: &Value) -> Option<f64> {
+        let choice = &value["Fn::If"];
+        match choice[0].as_str() {
+            Some("HasOneCluster") => choice[if self.has_one_cluster { 1 } else { 2 }].as_f64(),
+            _ => value.as_f64(),
         }
     }
 
@@ -102,7 +114,7 @@ impl Alarm {
             watched,
             period: seconds * 1_000,
             periods: properties["EvaluationPeriods"].as_i64().context("EvaluationPeriods is no number")?,
-            threshold: properties["Threshold"].as_f64().context("Threshold is no number")?,
+            threshold: names.number(&properties["Threshold"]).context("Threshold is no number")?,
             comparison,
             missing_breaches,
         })
@@ -174,6 +186,7 @@ mod tests {
                 ("Sweep".to_owned(), "whittle-Sweep-1".to_owned()),
                 ("PlanQueue".to_owned(), "http://host/1/plan.fifo".to_owned()),
             ]),
+            has_one_cluster: false,
         };
         let mut alarms = Alarm::all(&template(properties), &names).unwrap();
         assert_eq!(alarms.len(), 1);

@@ -1,6 +1,6 @@
 //! Message delivery: late, duplicated or lost.
 
-use super::{Due, Event, TICK, World};
+use super::{Due, Event, Start, TICK, World};
 use crate::dice::Stream;
 use crate::story::LineKind;
 use crate::{Function, Input, TaskId};
@@ -46,9 +46,25 @@ impl World {
         }
     }
 
+    /// A schedule invokes a function, which does its work or rings its own doorbell. Returns the runs, of which there may be two: a schedule
+    /// invokes once at least.
+    pub(super) fn invoke_by_schedule(&mut self, doorbell: Doorbell) -> Vec<Start> {
+        if !self.faults.ticks_work {
+            self.send_tick(doorbell);
+            return Vec::new();
+        }
+        let function = doorbell.function();
+        if self.fault_occurs(self.faults.lost_ticks) || self.is_throttled(function) {
+            self.log(LineKind::Fault, format!("a tick did not reach {function}"));
+            return Vec::new();
+        }
+        let times = if self.fault_occurs(self.faults.doubled_runs) { 2 } else { 1 };
+        (0..times).map(|_| self.begin_tick(doorbell.clone())).collect()
+    }
+
     /// A schedule rings a function's doorbell. Where every doorbell is lost this one
     /// is not, because it compensates for the others; a queue that refuses it makes the tick fail.
-    pub(super) fn send_tick(&mut self, doorbell: Doorbell) {
+    fn send_tick(&mut self, doorbell: Doorbell) {
         self.metered(|meter| meter.ticked(doorbell.function()));
         self.ring_by_schedule(doorbell);
     }

@@ -92,6 +92,8 @@ pub struct Faults {
     pub ec2_rates: bool,
     /// Machines with termination protection, until minutes after the first attempt.
     pub protected_machines: u32,
+    /// Ticks do the work of their function themselves, as where a deployment serves one cluster. No fault: otherwise they ring its queue.
+    pub ticks_work: bool,
     /// Quiet looks keep Nodes for two hours, as in a cluster of a thousand.
     pub old_nodes: bool,
     /// Ticks at which a kubelet stops reporting for up to 70 seconds.
@@ -138,7 +140,8 @@ impl Faults {
     /// Whether the only faults are one crash and concurrent writers: then requirements in seconds can
     /// be checked.
     pub(crate) fn are_calm(&self) -> bool {
-        *self == Self { crash_at_gate: self.crash_at_gate, busy_writers: self.busy_writers, ..Self::default() }
+        let Self { crash_at_gate, busy_writers, ticks_work, .. } = *self;
+        *self == Self { crash_at_gate, busy_writers, ticks_work, ..Self::default() }
     }
 }
 

@@ -330,13 +330,13 @@ impl World {
         let cluster = self.name();
         self.plan_tick(self.tick);
         self.inject_periodic_faults();
-        self.send_tick(Doorbell::Sweep { cluster: cluster.clone(), is_tick: true });
+        let mut starts = self.invoke_by_schedule(Doorbell::Sweep { cluster: cluster.clone(), is_tick: true });
         let facts = TickFacts { has_claims: self.finds_claims(&cluster), is_shadow: self.is_shadow };
         for doorbell in facts.doorbells(&cluster) {
             self.ring_by_schedule(doorbell);
         }
-        self.send_tick(Doorbell::Schedule { cluster });
-        Due::Nothing
+        starts.extend(self.invoke_by_schedule(Doorbell::Schedule { cluster }));
+        Due::Start(starts)
     }
 
     /// Whether a tick of `sweep` finds a claim, as the table is asked: one partition first, and the others if that has none.
@@ -355,8 +355,7 @@ impl World {
         }
         self.plan_refresh(self.tick.saturating_mul(REFRESH_TICKS));
         let cluster = self.name();
-        self.send_tick(Doorbell::Refresh { cluster });
-        Due::Nothing
+        Due::Start(self.invoke_by_schedule(Doorbell::Refresh { cluster }))
     }
 
     fn cluster_step(&mut self) -> Due {

@@ -4,9 +4,10 @@ use super::queues::{Chain, Message};
 use super::{Event, RESERVE, Start, World};
 use crate::dice::Stream;
 use crate::story::LineKind;
-use crate::{Function, RunFailure, TaskId};
+use crate::{Function, Input, RunFailure, TaskId};
 use jiff::{SignedDuration, Timestamp};
 use std::task::Waker;
+use whittle_claims::Doorbell;
 
 #[derive(Debug)]
 pub(super) struct Running {
@@ -15,23 +16,40 @@ pub(super) struct Running {
     pub(super) chain: Chain,
     /// The batch of messages in the same invocation.
     pub(super) batch: Option<u64>,
+    /// What repeats the work if it fails, where a schedule requested it and no message.
+    pub(super) tick: Option<Doorbell>,
 }
 
 impl World {
     pub(super) fn begin(&mut self, task: TaskId, message: Message, batched: bool) -> Start {
-        let Message { function, input, mut chain, group, .. } = message;
-        let ran = chain.entry(function).or_default();
-        *ran += 1;
-        self.counts.longest_chain = self.counts.longest_chain.max(u64::from(*ran));
+        let Message { function, input, chain, group, .. } = message;
         // Messages of a group are delivered one at a time.
         let batch = (batched && group.is_none()).then_some(self.batches);
-        self.counts.invocations += 1;
         let now = self.now();
         self.metered(|meter| meter.began(task, function, now));
+        self.begin_run(task, input, Running { function, chain, batch, tick: None })
+    }
+
+    /// A schedule invokes a function, which does its work.
+    pub(super) fn begin_tick(&mut self, doorbell: Doorbell) -> Start {
+        let function = doorbell.function();
+        self.task_sequence += 1;
+        let (task, now) = (TaskId(self.task_sequence), self.now());
+        self.metered(|meter| meter.ticked_to_work(task, function, now));
+        let running = Running { function, chain: Chain::new(), batch: None, tick: Some(doorbell.clone()) };
+        self.begin_run(task, Input::Doorbell(doorbell), running)
+    }
+
+    fn begin_run(&mut self, task: TaskId, input: Input, mut running: Running) -> Start {
+        let function = running.function;
+        let ran = running.chain.entry(function).or_default();
+        *ran += 1;
+        self.counts.longest_chain = self.counts.longest_chain.max(u64::from(*ran));
+        self.counts.invocations += 1;
         let timeout = self.time_of(function);
         let end = self.now().checked_add(timeout).unwrap_or(Timestamp::MAX);
         self.agenda.at(end, Event::Expire { task });
-        self.running.insert(task, Running { function, chain, batch });
+        self.running.insert(task, running);
         let skew = self.skew();
         Start { task, function, input, deadline: end.checked_sub(RESERVE.min(timeout / 10)).unwrap_or(end), skew }
     }
@@ -49,6 +67,9 @@ impl World {
                 }
                 self.queues.return_to_queue(task, &reason);
                 self.log(LineKind::Fault, format!("{} failed: {reason}", running.function));
+                if let Some(doorbell) = running.tick.filter(|_| may_pass) {
+                    self.ring_by_schedule(doorbell);
+                }
             }
         }
         self.deliver_soon();

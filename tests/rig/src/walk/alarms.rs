@@ -74,7 +74,7 @@ impl<'a> Stage<'a> {
     async fn of(rig: &'a Outside, template: &Value) -> Result<Self> {
         let emulator = rig.emulator();
         let stack = emulator.resources(STACK).await?;
-        let names = Names { resources: stack.clone(), ..Names::of_template(template) };
+        let names = Names { resources: stack.clone(), has_one_cluster: true, ..Names::of_template(template) };
         let alarms = Alarm::all(template, &names)?;
         // The emulator takes no alarms on expressions, so that the template leaves these out there.
         let has_expression = |alarm: &Alarm| template["Resources"][&alarm.name]["Properties"]["Metrics"].is_array();
