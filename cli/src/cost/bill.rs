@@ -22,8 +22,8 @@ const LOGS_KEPT_MONTHS: f64 = 1.0;
 const GB: f64 = 1e9;
 /// How often spot prices are read, by default. Some differ each time, so that the catalog is written again.
 pub(super) const SPOT_PRICE_MINUTES: u32 = 30;
-/// Units of that: 65 kB are written, and those of before deleted.
-const CATALOG_WRITE_UNITS: f64 = 2.0 * 64.0;
+/// Units of that: 35 kB of 65 are spot prices, which are written, and those of before deleted.
+pub(super) const CATALOG_WRITE_UNITS: f64 = 2.0 * 35.0;
 
 /// The processors of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

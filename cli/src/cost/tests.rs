@@ -91,6 +91,15 @@ fn ticks_of_a_deployment_with_one_cluster_work_themselves() {
 }
 
 #[test]
+fn what_is_written_of_a_catalog_is_its_spot_prices() {
+    let blob = whittle_ec2::facts::offline::catalog("us-east-1").unwrap().encode();
+    let parts = whittle_claims::catalog_parts(&blob);
+    assert_eq!(parts.len(), 2);
+    let units = stretch::real(u64::try_from(parts[1].len().div_ceil(1_024)).unwrap());
+    assert!((2.0 * units - bill::CATALOG_WRITE_UNITS).abs() <= 6.0, "{units} units for {} and {} bytes", parts[0].len(), parts[1].len());
+}
+
+#[test]
 fn what_cannot_be_computed_is_said() {
     let refused = |args: &CostArgs| {
         let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -5,6 +5,7 @@
 mod at_rest;
 mod block_ends;
 mod bucket;
+mod catalog_parts;
 mod catalog_reads;
 mod claim;
 mod decision;
@@ -33,6 +34,7 @@ mod zone_shift;
 pub use at_rest::{AtRest, oversize, text_at_rest};
 pub use block_ends::BlockEnds;
 pub use bucket::{Bucket, BucketName};
+pub use catalog_parts::catalog_parts;
 pub use catalog_reads::{CatalogAttempt, CatalogReads};
 pub use claim::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, ExtraCapacity, Machine, OverlaidPrice, PodKey, Revision, Stored};
 pub use decision::{DecisionKind, DecisionRecord};

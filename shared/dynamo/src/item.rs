@@ -36,8 +36,9 @@ pub(crate) mod attribute {
     /// End of a stock-out, milliseconds since 1970.
     pub(crate) const UNTIL: &str = "until";
     pub(crate) const SUBJECT: &str = "subject";
-    /// Binary part of the catalog, and the number of parts.
+    /// Binary part of the catalog, the names of its parts, and their number where an earlier release wrote it.
     pub(crate) const BLOB: &str = "blob";
+    pub(crate) const NAMES: &str = "names";
     pub(crate) const PARTS: &str = "parts";
 }
 

@@ -8,7 +8,7 @@
 //! | record | `RECORD#<cluster>#<kind>` | name |
 //! | stock-out | `OFFERING` | `<type>#<zone>#<capacity type>`, in a group `…#<group>#<partition, or *>`, of a node class `…#class#<uid>` |
 //! | token bucket | `BUCKET#<name>` | `BUCKET` |
-//! | catalog | `CATALOG` | `HEAD`, `PART#<revision>#<number>`, `READS` |
+//! | catalog | `CATALOG` | `PARTS`, `PART#<write>#<number>`, `READS`; of earlier releases `HEAD` instead of `PARTS` |
 //! | decision | `DECISION#<cluster>#<shard>` | `<microseconds>#<writer>#<number>` |
 
 use whittle_claims::{BucketName, ClaimKey, OfferingKey, shard_of};
@@ -70,8 +70,19 @@ pub(crate) fn bucket(name: &BucketName) -> Key {
     key(format!("BUCKET#{}", name.0), "BUCKET")
 }
 
+/// Names the parts of the catalog.
 pub(crate) fn catalog_head() -> Key {
+    key("CATALOG", "PARTS")
+}
+
+/// The same as earlier releases write it, whose parts all have the id of its write.
+pub(crate) fn old_catalog_head() -> Key {
     key("CATALOG", "HEAD")
+}
+
+/// The part that a head names.
+pub(crate) fn named_catalog_part(sk: &str) -> Key {
+    key("CATALOG", sk)
 }
 
 /// When the catalog was last read from EC2.

@@ -10,7 +10,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use whittle_claims::{Bucket, BucketName, CatalogReads, Revision, StockOut, Stored};
+use whittle_claims::{Bucket, BucketName, CatalogReads, Revision, StockOut, Stored, catalog_parts};
 use whittle_ports::{CatalogWriter, RegionStore, StoreError, TokenBuckets};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -23,8 +23,6 @@ const BUCKET_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 const TAKE_ATTEMPTS_MAX: u32 = 5;
 /// Concurrent writes of stock-outs: a fleet may report a hundred.
 const STOCK_OUT_WRITES_MAX: usize = 16;
-/// Bytes per part of the catalog. DynamoDB's limit is 400 KB per item, other attributes included.
-const PART_MAX: usize = 360 * 1024;
 /// Attempts to read a catalog that is being replaced.
 const CATALOG_READS_MAX: u32 = 3;
 
@@ -57,47 +55,51 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// Removes the parts of a catalog that was replaced. Parts that remain after a failure only take space.
-    async fn remove_parts(&self, head: &Item) -> Result<(), StoreError> {
+    /// Removes parts of a catalog that nobody names. Parts that remain after a failure only take space.
+    async fn remove_parts(&self, keys: &[Key]) -> Result<(), StoreError> {
         let what = "a part of the replaced catalog";
-        for key in part_keys(head) {
-            let delete = self.client.delete_item().table_name(self.table()).set_key(Some(item::of_key(&key)));
+        for key in keys {
+            let delete = self.client.delete_item().table_name(self.table()).set_key(Some(item::of_key(key)));
             delete.customize().config_override(self.limits(what)?).send().await.map_err(|error| errors::store_error(error, what))?;
         }
         Ok(())
     }
 
+    /// The head of the catalog, with its revision. That of an earlier release counts until this one has written its own, and is left to that
+    /// release, which cannot read parts that several heads name: after a rollback it goes on with its own.
+    async fn catalog_head(&self, what: &str) -> Result<Option<(Item, Revision)>, StoreError> {
+        if let Some(head) = self.get_item(&keys::catalog_head(), what).await? {
+            let revision = item::revision_of(&head, what)?;
+            return Ok(Some((head, revision)));
+        }
+        Ok(self.get_item(&keys::old_catalog_head(), what).await?.map(|head| (head, Revision::ABSENT)))
+    }
+
     /// The concatenated parts of a catalog; `None` when it has been replaced since the head was read. Parts never change, so those that this
     /// execution environment has read are not read again.
     async fn parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let write = item::text_of(head, attribute::WRITE).unwrap_or_default();
-        if let Some(blob) = known_blob(self.table(), write) {
-            return Ok(Some(blob));
-        }
-        let blob = self.read_parts(head, what).await?;
-        if let Some(blob) = &blob {
-            *lock(&LAST_READ) = Some(ReadCatalog { table: self.table().to_owned(), write: write.to_owned(), blob: blob.clone() });
-        }
-        Ok(blob)
+        let keys = part_keys(head);
+        let read = try_join_all(keys.iter().map(|key| self.part(key, what))).await?;
+        let Some(parts) = read.into_iter().collect::<Option<Vec<Vec<u8>>>>() else { return Ok(None) };
+        let blob = parts.concat();
+        *lock(&LAST_READ) = Some(ReadCatalog { table: self.table().to_owned(), parts: keys.into_iter().zip(parts).collect() });
+        Ok(Some(blob))
     }
 
-    async fn read_parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        let keys = part_keys(head);
-        let parts = try_join_all(keys.iter().map(|key| self.get_item(key, what))).await?;
-        let mut blob = Vec::new();
-        for part in parts {
-            let Some(bytes) = part.as_ref().and_then(|part| part.get(attribute::BLOB)?.as_b().ok()) else { return Ok(None) };
-            blob.extend_from_slice(bytes.as_ref());
+    /// A part of the catalog; `None` if it was removed.
+    async fn part(&self, key: &Key, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        if let Some(bytes) = known_part(self.table(), key) {
+            return Ok(Some(bytes));
         }
-        Ok(Some(blob))
+        let part = self.get_item(key, what).await?;
+        Ok(part.as_ref().and_then(|part| part.get(attribute::BLOB)?.as_b().ok()).map(|bytes| bytes.as_ref().to_vec()))
     }
 }
 
-/// The catalog that was read last, by its table and the id of its write.
+/// The parts of the catalog that was read last.
 struct ReadCatalog {
     table: String,
-    write: String,
-    blob: Vec<u8>,
+    parts: Vec<(Key, Vec<u8>)>,
 }
 
 static LAST_READ: Mutex<Option<ReadCatalog>> = Mutex::new(None);
@@ -107,12 +109,17 @@ fn lock(last: &Mutex<Option<ReadCatalog>>) -> MutexGuard<'_, Option<ReadCatalog>
     last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn known_blob(table: &str, write: &str) -> Option<Vec<u8>> {
-    let is_it = |last: &&ReadCatalog| last.table == table && last.write == write && !write.is_empty();
-    lock(&LAST_READ).as_ref().filter(is_it).map(|last| last.blob.clone())
+fn known_part(table: &str, key: &Key) -> Option<Vec<u8>> {
+    let last = lock(&LAST_READ);
+    let parts = &last.as_ref().filter(|last| last.table == table)?.parts;
+    parts.iter().find(|(known, _)| known == key).map(|(_, bytes)| bytes.clone())
 }
 
+/// The parts that a head names.
 fn part_keys(head: &Item) -> Vec<Key> {
+    if let Some(names) = head.get(attribute::NAMES).and_then(|names| names.as_l().ok()) {
+        return names.iter().filter_map(|name| name.as_s().ok()).map(|name| keys::named_catalog_part(name)).collect();
+    }
     let write = item::text_of(head, attribute::WRITE).unwrap_or_default();
     let count = item::number_of(head, attribute::PARTS).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
     (0..count).map(|position| keys::catalog_part(write, position)).collect()
@@ -140,8 +147,7 @@ impl RegionStore for DynamoStore {
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         let what = "the catalog";
         for _ in 0..CATALOG_READS_MAX {
-            let Some(head) = self.get_item(&keys::catalog_head(), what).await? else { return Ok(None) };
-            let revision = item::revision_of(&head, what)?;
+            let Some((head, revision)) = self.catalog_head(what).await? else { return Ok(None) };
             if let Some(value) = self.parts(&head, what).await? {
                 return Ok(Some(Stored { value, revision }));
             }
@@ -183,23 +189,32 @@ impl CatalogWriter for DynamoStore {
         let what = "the catalog";
         let write = self.write_id();
         let old = self.get_item(&keys::catalog_head(), what).await?;
-        // Parts first, under the id of this write: the head makes all of them visible at once.
-        let parts: Vec<&[u8]> = blob.chunks(PART_MAX).collect();
-        for (position, part) in parts.iter().enumerate() {
-            self.put_part(&keys::catalog_part(&write, position), part).await?;
+        // Parts of the head that this write replaces or fails: nobody removes them before it is replaced.
+        let is_expected = |head: &&Item| item::revision_of(head, what).is_ok_and(|revision| revision == expected);
+        let kept = old.as_ref().filter(is_expected).map(part_keys).unwrap_or_default();
+        // Parts first, new ones under the id of this write: the head makes all of them visible at once.
+        let (mut named, mut written) = (Vec::new(), Vec::new());
+        for (position, part) in catalog_parts(blob).into_iter().enumerate() {
+            let same = kept.iter().find(|key| known_part(self.table(), key).as_deref() == Some(part));
+            let key = same.cloned().unwrap_or_else(|| keys::catalog_part(&write, position));
+            if same.is_none() {
+                self.put_part(&key, part).await?;
+                written.push(key.clone());
+            }
+            named.push(key);
         }
         let mut head = item::with_revision(item::of_key(&keys::catalog_head()), expected.next(), &write, None);
-        head.insert(attribute::PARTS.to_owned(), number(parts.len()));
-        match self.put_if(head.clone(), Condition::revision(expected, self.clock.now()), what).await? {
+        let names = named.iter().map(|key| item::text(&key.sk)).collect();
+        head.insert(attribute::NAMES.to_owned(), AttributeValue::L(names));
+        match self.put_if(head, Condition::revision(expected, self.clock.now()), what).await? {
             Put::Written => {}
             Put::Refused(_) => {
-                self.remove_parts(&head).await?;
+                self.remove_parts(&written).await?;
                 return Err(StoreError::Conflict { what: what.to_owned() });
             }
         }
-        if let Some(old) = old {
-            self.remove_parts(&old).await?;
-        }
+        let replaced: Vec<Key> = old.iter().flat_map(part_keys).filter(|key| !named.contains(key)).collect();
+        self.remove_parts(&replaced).await?;
         Ok(expected.next())
     }
 

@@ -2,7 +2,7 @@
 
 use super::InstanceTypeFacts;
 use flate2::Compression;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,15 @@ const VERSION: u32 = 1;
 /// Ten times the size of the largest region; bounds allocations for a damaged blob.
 const LARGEST: u64 = 16 << 20;
 
+/// How the spot prices begin, which are the last field.
+const SPOT: &str = ",\"spot\":";
+
+fn compressed(json: &str) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    gzip.write_all(json.as_bytes()).expect("writing to memory does not fail");
+    gzip.finish().expect("writing to memory does not fail")
+}
+
 #[derive(Serialize, Deserialize)]
 struct Envelope<C> {
     version: u32,
@@ -58,18 +67,20 @@ struct Envelope<C> {
 }
 
 impl Catalog {
-    /// Compact bytes: gzip of JSON, deterministic.
+    /// Compact bytes: gzip of JSON, deterministic. Spot prices, which change all the time, are a stream of their own: the bytes before it
+    /// stay the same.
     pub fn encode(&self) -> Vec<u8> {
-        let json = serde_json::to_vec(&Envelope { version: VERSION, catalog: self }).expect("maps have text keys");
-        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-        gzip.write_all(&json).expect("writing to memory does not fail");
-        gzip.finish().expect("writing to memory does not fail")
+        let json = serde_json::to_string(&Envelope { version: VERSION, catalog: self }).expect("maps have text keys");
+        let (facts, prices) = json.split_at(json.rfind(SPOT).unwrap_or(0));
+        let mut streams = if facts.is_empty() { Vec::new() } else { compressed(facts) };
+        streams.extend(compressed(prices));
+        streams
     }
 
     /// Reads what [`Catalog::encode`] wrote.
     pub fn decode(blob: &[u8]) -> Result<Self, CatalogError> {
         let mut json = Vec::new();
-        let length = GzDecoder::new(blob).take(LARGEST + 1).read_to_end(&mut json)?;
+        let length = MultiGzDecoder::new(blob).take(LARGEST + 1).read_to_end(&mut json)?;
         if u64::try_from(length).is_ok_and(|length| length > LARGEST) {
             return Err(CatalogError::TooLarge);
         }

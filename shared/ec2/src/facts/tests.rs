@@ -17,6 +17,30 @@ fn the_catalog_of_every_region_fits_into_one_item() {
 }
 
 #[test]
+fn spot_prices_change_the_end_of_a_catalog_alone() {
+    let catalog = offline::catalog("us-east-1").unwrap();
+    let mut changed = catalog.clone();
+    let price = changed.spot.get_mut("m5.large").unwrap().values_mut().next().unwrap();
+    *price = Price::from_nanos(41_200_000);
+    let (one, other) = (catalog.encode(), changed.encode());
+    let common = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    assert_ne!(one, other);
+    assert!(2 * common > 3 * one.len() / 4, "{common} of {} bytes stay the same", one.len());
+    assert_eq!(Catalog::decode(&other).unwrap(), changed);
+    let without = Catalog::default();
+    assert_eq!(Catalog::decode(&without.encode()).unwrap(), without);
+}
+
+#[test]
+fn a_catalog_of_one_stream_as_earlier_releases_wrote_it_is_read() {
+    let catalog = offline::catalog("us-east-1").unwrap();
+    let json = json!({"version": 1, "catalog": catalog});
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::Write::write_all(&mut gzip, json.to_string().as_bytes()).unwrap();
+    assert_eq!(Catalog::decode(&gzip.finish().unwrap()).unwrap(), catalog);
+}
+
+#[test]
 fn a_region_with_prices_of_its_own_and_no_table_of_zones_sells_in_three() {
     for (region, m5, zone) in [("cn-north-1", 1.013, "cnn1-az2"), ("us-gov-west-1", 0.121, "usgw1-az2")] {
         let catalog = offline::catalog(region).unwrap();

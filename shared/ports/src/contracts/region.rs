@@ -134,4 +134,14 @@ async fn a_catalog_of_any_size_is_read_back_complete(store: &(impl RegionStore +
     let late = store.put_catalog(&small, first).await;
     assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
     assert_eq!(store.catalog().await, Ok(Some(Stored { value: large, revision: second })));
+    // Of several streams those that changed may be all that is written.
+    let stream = |content: u8| [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255][..], &[content; 50][..]].concat();
+    let mut revision = second;
+    for contents in [&[1, 2][..], &[1, 3], &[1, 3], &[1, 3, 4], &[5, 4], &[4, 5], &[1, 1], &[1]] {
+        let blob: Vec<u8> = contents.iter().flat_map(|content| stream(*content)).collect();
+        let late = store.put_catalog(&blob, first).await;
+        assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
+        revision = store.put_catalog(&blob, revision).await.expect("the holder of the revision may write");
+        assert_eq!(store.catalog().await, Ok(Some(Stored { value: blob, revision })), "{contents:?}");
+    }
 }

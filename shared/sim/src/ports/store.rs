@@ -9,7 +9,7 @@ use crate::world::store::Store;
 use jiff::{SignedDuration, Timestamp};
 use whittle_claims::{
     Bucket, BucketName, CatalogReads, Claim, ClaimKey, DecisionRecord, Lease, NodeClassRecord, Phase, Record, Revision, Sighting, StockOut,
-    Stored,
+    Stored, catalog_parts,
 };
 use whittle_ports::{
     CLAIMS_PER_REQUEST, CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore,
@@ -326,12 +326,14 @@ impl TokenBuckets for SimPorts {
 impl CatalogWriter for SimPorts {
     async fn put_catalog(&self, blob: &[u8], expected: Revision) -> Result<Revision, StoreError> {
         self.call(TABLE, "the catalog", |world| {
+            let before = world.store.catalog().map(|stored| stored.value).unwrap_or_default();
             self.count(world, |meter, by| {
-                // The head is read and replaced; the parts of before are deleted.
+                // The head is read and replaced; parts that changed are written, and those of before deleted.
                 meter.get(by, "catalog", 0);
                 meter.put(by, "catalog", 0);
-                meter.put(by, "catalog", length(blob));
-                meter.put(by, "catalog", length(blob));
+                let (old, new) = (catalog_parts(&before), catalog_parts(blob));
+                new.iter().filter(|part| !old.contains(part)).for_each(|part| meter.put(by, "catalog", length(part)));
+                old.iter().filter(|part| !new.contains(part)).for_each(|part| meter.put(by, "catalog", length(part)));
             });
             world.store.put_catalog(blob, expected)
         })
