@@ -245,7 +245,7 @@ fn a_drain_without_end_is_told_after_an_hour() {
     assert!(raised.get("WarningsAlarm demo, nodeclaims_stuck").is_some_and(|minute| 60 < *minute), "{raised:?}");
 }
 
-/// Neither has an alarm on its errors by default.
+/// None of them has an alarm on its errors by default.
 #[test]
 fn functions_that_die_at_each_call_are_told_by_what_they_leave_undone() {
     let Some(mut scene) = Scene::new() else { return };
@@ -260,6 +260,9 @@ fn functions_that_die_at_each_call_are_told_by_what_they_leave_undone() {
     let claim = scene.session.simulation.world().cluster.objects.node_claims.keys().next().cloned().unwrap();
     scene.session.delete("nodeclaim", &claim).unwrap();
     scene.raises("ProblemsAlarm demo, terminations_stalled", 10);
+    let Some(mut scene) = Scene::new() else { return };
+    *scene.dead.lock().unwrap() = Some(Function::Schedule);
+    scene.raises("ProblemsAlarm demo, schedule_silent", 12);
 }
 
 /// A function that a schedule calls, and that fails each time before it has printed anything, shows in no metric of ours.

@@ -16,7 +16,7 @@ const POLLS: f64 = 15.0;
 pub(super) const QUEUES: (f64, f64) = (6.0, 2.0);
 /// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as
 /// nothing is wrong.
-pub(super) const WATCHED: (f64, f64) = (8.0, 56.0);
+pub(super) const WATCHED: (f64, f64) = (6.0, 56.0);
 /// Days for which logs are kept by default.
 const LOGS_KEPT_MONTHS: f64 = 1.0;
 const GB: f64 = 1e9;

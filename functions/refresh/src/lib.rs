@@ -17,13 +17,13 @@ use unanswered::FailedCall;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::has_expressions;
-use whittle_claims::{Claim, Doorbell, LeftNodes, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
+use whittle_claims::{Claim, Doorbell, Function, FunctionHealth, LeftNodes, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     CatalogWriter, ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Discovery,
     HandleError, Listing, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update,
-    publish_event, publish_events, rights, unless_conflict, update_record,
+    note_health, publish_event, publish_events, rights, unless_conflict, update_record,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -81,6 +81,18 @@ impl Done {
 /// Refreshes catalog, cluster facts, classes and pools. Each part continues when another fails; the first error is returned at
 /// the end.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
+    let mut outcome = refresh(ports, settings, cluster).await;
+    let ended_well = outcome.is_ok();
+    // `sweep` tells of failures that last.
+    let next = move |known: Option<&FunctionHealth>, now| FunctionHealth::after_run(known, Function::Refresh, ended_well, now);
+    let noted = note_health(ports, cluster, Function::Refresh, next).await;
+    if let Ok(report) = &mut outcome {
+        noted.count_failure(report, "health_not_kept");
+    }
+    outcome
+}
+
+async fn refresh<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut done = Done::default();
     let run = Run { ports, settings, cluster };
     let (catalog, info) = futures::join!(run.refresh_catalog(&mut done), ports.cloud().cluster_info(cluster));

@@ -15,12 +15,12 @@ use futures::join;
 use state::{Round, RoundPage, ShadowPlan, Unplaced};
 use whittle_api::ClusterObjects;
 use whittle_checker::Violation;
-use whittle_claims::{Claim, Doorbell, ExpectedPage, Lease, Stored};
+use whittle_claims::{Claim, Doorbell, ExpectedPage, Function, FunctionHealth, Lease, Stored};
 use whittle_model::scheduling::{Input, Options, Packing, Plan, Reason};
 use whittle_ports::{
     CLAIMS_PER_REQUEST, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Leases, Mirrors,
     Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
-    lease_held_report, publish_event, record_decisions, release_lease, rights, write_planned_mirror,
+    lease_held_report, note_health, publish_event, record_decisions, release_lease, rights, write_planned_mirror,
 };
 use whittle_snapshot::{Snapshot, claim_of, load};
 use whittle_solver::Memory;
@@ -52,6 +52,14 @@ pub(crate) struct Run<'a, P> {
 /// Plans for a cluster's pending pods. Only one run decides for a cluster at a time; another one retries later. A run that has nothing to
 /// decide and nothing to store needs no lease.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
+    let mut report = plan(ports, settings, cluster).await?;
+    // `sweep` misses runs that end before they have printed anything.
+    let next = |known: Option<&FunctionHealth>, now| FunctionHealth::renewed(known, Function::Schedule, now);
+    note_health(ports, cluster, Function::Schedule, next).await.count_failure(&mut report, "health_not_kept");
+    Ok(report)
+}
+
+async fn plan<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let run = Run { ports, settings, cluster };
     let unbound = ports.cluster().read(cluster, Scope::Unbound, None).await?;
     let nothing_waits = run.nothing_waits(&unbound).await?;

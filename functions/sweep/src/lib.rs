@@ -13,6 +13,7 @@ mod hand_over;
 mod health;
 mod karpenter;
 mod offerings;
+mod others;
 mod release;
 mod reports;
 mod reservations;
@@ -64,7 +65,7 @@ pub async fn tick<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterNam
 async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, freshness: Freshness) -> Result<Report, HandleError> {
     let mut report = Report::default();
     // In shadow mode as well: plans and what they would launch depend on it.
-    let shifted = zonal_shift::poll(ports, settings, cluster, &mut report).await?;
+    let shifted = before_all(ports, settings, cluster, &mut report).await?;
     if settings.shadow {
         return Ok(report);
     }
@@ -130,6 +131,19 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
         ports.store().append(cluster, &report.decisions).await?;
     }
     outcome.and(stored_drift).map(|()| report)
+}
+
+/// What is done in shadow mode too: tells of functions that do not go on, and polls zonal shifts.
+async fn before_all<P: Rights>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    report: &mut Report,
+) -> Result<ShiftedZones, HandleError> {
+    let mut told = Report::default();
+    let (others, shifted) = futures::join!(others::tell(ports, cluster, &mut told), zonal_shift::poll(ports, settings, cluster, report));
+    report.absorb(told);
+    others.and(shifted)
 }
 
 /// What a sweep compares.

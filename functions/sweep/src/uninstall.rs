@@ -33,6 +33,7 @@ const DECISIONS_END_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// Records of a cluster, by kind, that are deleted last.
 const RECORD_KINDS: &[&str] = &[
     "sighting",
+    "function-health",
     "zone-shifts",
     "measured-memory",
     "pool-health",

@@ -4,8 +4,8 @@
 mod golden;
 
 use crate::{
-    BlockEnds, Bucket, ClassDryRun, DecisionRecord, ExpectedPage, Lease, MeasuredMemory, NodeClassRecord, PoolHealth, Record, Sighting,
-    StockOut, Uninstall, VerdictPage, ZoneShifts,
+    BlockEnds, Bucket, ClassDryRun, DecisionRecord, ExpectedPage, FunctionHealth, Lease, MeasuredMemory, NodeClassRecord, PoolHealth,
+    Record, Sighting, StockOut, Uninstall, VerdictPage, ZoneShifts,
 };
 use golden::{STORED, check};
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ fn records_of_every_release_stay_readable() {
     check::<Sighting>(Sighting::KIND, Sighting::VERSION);
     check::<PoolHealth>(PoolHealth::KIND, PoolHealth::VERSION);
     check::<MeasuredMemory>(MeasuredMemory::KIND, MeasuredMemory::VERSION);
+    check::<FunctionHealth>(FunctionHealth::KIND, FunctionHealth::VERSION);
     check::<ClassDryRun>(ClassDryRun::KIND, ClassDryRun::VERSION);
     check::<Uninstall>(Uninstall::KIND, Uninstall::VERSION);
     check::<BlockEnds>(BlockEnds::KIND, BlockEnds::VERSION);

@@ -15,6 +15,7 @@ mod expected;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 mod function;
+mod function_health;
 mod lease;
 mod look;
 mod machine;
@@ -42,6 +43,7 @@ pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, PLAN_DELAY_MAX, Send
 pub use dry_run::{ClassDryRun, DryRunFailure, DryRunPool, DryRunResult};
 pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_after};
 pub use function::{Function, Limits};
+pub use function_health::FunctionHealth;
 pub use lease::{FencingToken, Lease};
 pub use look::{LOOK_AGE_MAX, LOOK_BYTES_MAX, LOOK_VERSION, Look, LookKind};
 pub use machine::{Event, IllegalStep, step};

@@ -6,7 +6,7 @@ use crate::{Clock, ClusterEvent, DecisionLog, HandleError, Mirrors, Ports, Recor
 use futures::stream::{self, StreamExt};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
-use whittle_claims::{Claim, DecisionRecord, Machine, Record, Revision, mirror};
+use whittle_claims::{Claim, DecisionRecord, Function, FunctionHealth, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_units::{ClusterName, Price, Resources, SignedDuration, Timestamp};
 
@@ -138,6 +138,17 @@ pub async fn update_record<R: Record, P: Ports<Store: Records>>(
         }
     }
     Ok(Update::Lost)
+}
+
+/// Notes how a function serves a cluster, if `next` has something new to say of it. Nothing but what people are told depends on it.
+pub async fn note_health<P: Ports<Store: Records>>(
+    ports: P,
+    cluster: &ClusterName,
+    function: Function,
+    next: impl Fn(Option<&FunctionHealth>, Timestamp) -> Option<FunctionHealth> + Send,
+) -> BestEffort {
+    let next = move |known: Option<FunctionHealth>, now| next(known.as_ref(), now);
+    BestEffort::of(&update_record(ports, cluster, function.name(), 1, next).await)
 }
 
 #[cfg(test)]

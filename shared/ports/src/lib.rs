@@ -41,8 +41,8 @@ pub use cluster::{
 };
 pub use conflict::{WriteError, unless_conflict, unless_outdated};
 pub use effects::{
-    BestEffort, CONCURRENT_REQUESTS, Update, concurrently, machine_to_terminate, publish_event, publish_events, record_decisions,
-    update_record, write_mirror, write_planned_mirror,
+    BestEffort, CONCURRENT_REQUESTS, Update, concurrently, machine_to_terminate, note_health, publish_event, publish_events,
+    record_decisions, update_record, write_mirror, write_planned_mirror,
 };
 pub use error::{Disposition, HandleError, error_chain};
 pub use event::{ClusterEvent, Involved};

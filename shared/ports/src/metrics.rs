@@ -59,13 +59,13 @@ catalogue! {
         /// one for each run that found a problem because of which pods get no nodes, or none are drained, until a person does something.
         /// Absent without problems. `ProblemsAlarm` is based on it
         counter Problems = "whittle_problems" from every {
-            /// `pods_wait`, `launches_refused`, `never_joined`, `terminations_stalled`
+            /// `pods_wait`, `launches_refused`, `never_joined`, `schedule_silent`, `terminations_stalled`
             problem,
         }
         /// the same for problems that can wait: what they concern is left as it is. `WarningsAlarm` is based on it
         counter Warnings = "whittle_warnings" from every {
-            /// `terminations_refused`, `launches_stalled`, `nodeclaims_stuck`, `objects_unreadable`,
-            /// `kinds_absent`, `nodepool_missing`, `karpenter_runs`
+            /// `terminations_refused`, `launches_stalled`, `refresh_fails`, `nodeclaims_stuck`,
+            /// `objects_unreadable`, `kinds_absent`, `nodepool_missing`, `karpenter_runs`
             problem,
         }
     }
@@ -155,6 +155,10 @@ catalogue! {
         gauge(Count) NodeClaims = "whittle_nodeclaims" from [Sweep] { nodepool, phase }
         /// claims that have been in one phase for longer than normal; absent if there are none
         gauge(Count) NodeClaimsStuck = "whittle_nodeclaims_stuck" from [Sweep] { nodepool, phase }
+        /// 1 if no run of schedule has ended well for ten minutes; absent otherwise
+        gauge(Count) ScheduleSilent = "whittle_schedule_silent" from [Sweep] {}
+        /// 1 if refresh has failed for half an hour, without a run that ended well; absent otherwise
+        gauge(Count) RefreshFails = "whittle_refresh_fails" from [Sweep] {}
         /// claims whose launch has been due for two minutes, while launch is rung for it every minute; absent if there are none
         gauge(Count) LaunchesStalled = "whittle_launches_stalled" from [Sweep] {}
         /// claims of which a step of the termination has been due for five minutes, while terminate is rung for it every minute; absent if

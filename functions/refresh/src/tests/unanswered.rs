@@ -5,7 +5,7 @@ use super::{Counting, class, cluster, fenced, later, over, record, reserve, run_
 use futures::executor::block_on;
 use whittle_api::karpenter::{AmiSelectorTerm, Ec2NodeClass};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
-use whittle_claims::NodeClassRecord;
+use whittle_claims::{Function, FunctionHealth, NodeClassRecord};
 use whittle_ports::{HandleError, RecordReader, Report, Settings};
 use whittle_testkit::TestWorld;
 use whittle_units::SignedDuration;
@@ -44,6 +44,25 @@ fn resolved(simulation: &mut TestWorld, settings: &Settings) -> (Ec2NodeClass, N
     assert!(known.1.is_ready(), "{:?}", known.1.problems);
     simulation.run_for(SignedDuration::from_mins(5));
     known
+}
+
+#[test]
+fn failures_are_noted_until_a_run_ends_well() {
+    let (mut simulation, settings) = world();
+    resolved(&mut simulation, &settings);
+    let failing_since = |simulation: &TestWorld| {
+        let known = block_on(simulation.ports().read::<FunctionHealth>(&cluster(), Function::Refresh.name())).unwrap();
+        known.and_then(|known| known.value.failing_since)
+    };
+    assert_eq!(failing_since(&simulation), None);
+    assert!(run_without(&simulation, &settings, &["DescribeSubnets"]).is_err());
+    let first = failing_since(&simulation);
+    assert!(first.is_some());
+    simulation.run_for(SignedDuration::from_mins(5));
+    assert!(run_without(&simulation, &settings, &["DescribeImages"]).is_err());
+    assert_eq!(failing_since(&simulation), first, "it is the first one that counts");
+    run_under(&simulation, &settings);
+    assert_eq!(failing_since(&simulation), None);
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
-use whittle_claims::{Claim, Deletion, DeletionReason, Doorbell, Event, Expectation, ExpectedPage, Function, Revision, step};
+use whittle_claims::{
+    Claim, Deletion, DeletionReason, Doorbell, Event, Expectation, ExpectedPage, Function, FunctionHealth, Revision, step,
+};
 use whittle_ports::{
     Adapters, Batching, CLAIMS_PER_REQUEST, ClaimStore, Clock, Deadline, HandleError, Leases, QueueError, Queues, RecordReader, Records,
     Report, Settings,
@@ -79,6 +81,25 @@ fn a_run_that_decides_and_stores_nothing_takes_no_lease() {
     world.create(pod("waits", 1));
     assert_eq!(run_beside_another(&world).counted("lease_held"), 1, "a plan needs it");
     assert_eq!(world.doorbells(), [Function::Schedule]);
+}
+
+#[test]
+fn a_run_that_ends_well_notes_it_and_one_that_fails_does_not() {
+    let mut world = world();
+    let (ports, cluster) = (world.ports(), key("a").cluster);
+    let well_at = || {
+        let known = block_on(ports.read::<FunctionHealth>(&cluster, Function::Schedule.name())).unwrap();
+        known.map(|known| known.value.well_at)
+    };
+    world.world().faults.api_server_down_until = Some(at(60));
+    assert!(block_on(crate::handle(Adapters::all(&ports), &Settings::default(), &cluster)).is_err());
+    assert_eq!(well_at(), None);
+    world.run_for(SignedDuration::from_secs(120));
+    run(&world);
+    let first = well_at();
+    assert!(first.is_some_and(|first| first >= at(120)), "{first:?}");
+    run(&world);
+    assert_eq!(well_at(), first, "it is written every few minutes");
 }
 
 #[test]

@@ -4,9 +4,9 @@ use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, DeletionReason, Event, step};
+use whittle_claims::{Claim, DeletionReason, Event, Function, FunctionHealth, Revision, step};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{Adapters, Clock, Settings};
+use whittle_ports::{Adapters, Clock, RecordReader, Records, Settings};
 use whittle_sim::{SimPorts, Simulation};
 use whittle_testkit::{TestWorld, at, key, pool_named};
 use whittle_units::{ClusterName, SignedDuration};
@@ -31,6 +31,35 @@ pub(super) fn kept(simulation: &TestWorld) -> Claim {
 pub(super) fn with_pool(simulation: &TestWorld, node: Node) {
     simulation.create(pool_named("default"));
     simulation.create(node);
+}
+
+/// What a sweep tells of other functions.
+fn told(simulation: &TestWorld, settings: &Settings) -> Vec<&'static str> {
+    let report = sweep(simulation, settings);
+    let others = ["whittle_schedule_silent", "whittle_refresh_fails"];
+    report.gauges.iter().map(|gauge| gauge.metric).filter(|metric| others.contains(metric)).collect()
+}
+
+#[test]
+fn functions_that_do_not_go_on_are_told_also_in_shadow_mode() {
+    for shadow in [false, true] {
+        let settings = Settings { shadow, ..Settings::default() };
+        let mut simulation = still();
+        assert!(told(&simulation, &settings).is_empty(), "from now on schedule is waited for");
+        simulation.run_for(SignedDuration::from_mins(9));
+        assert!(told(&simulation, &settings).is_empty());
+        simulation.run_for(SignedDuration::from_mins(1));
+        assert_eq!(told(&simulation, &settings), ["whittle_schedule_silent"], "shadow: {shadow}");
+        let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
+        let known = block_on(ports.read::<FunctionHealth>(&cluster, Function::Schedule.name())).unwrap().unwrap();
+        let now = ports.now();
+        block_on(ports.write(&cluster, &FunctionHealth::well(Function::Schedule, now), known.revision)).unwrap();
+        let failing = FunctionHealth { failing_since: Some(now), ..FunctionHealth::well(Function::Refresh, now) };
+        block_on(ports.write(&cluster, &failing, Revision::ABSENT)).unwrap();
+        assert!(told(&simulation, &settings).is_empty(), "both may be well soon");
+        simulation.run_for(SignedDuration::from_mins(30));
+        assert_eq!(told(&simulation, &settings), ["whittle_schedule_silent", "whittle_refresh_fails"], "shadow: {shadow}");
+    }
 }
 
 #[test]
