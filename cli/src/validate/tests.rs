@@ -183,7 +183,7 @@ fn a_disk_that_ec2_refuses_at_each_launch_is_warned_of() {
 fn a_kind_that_a_group_of_ours_lacks_is_refused() {
     let ran = run_on(&json(), "apiVersion: karpenter.sh/v1\nkind: EC2NodeClass\nmetadata: {name: a}\n");
     assert_eq!(ran.code, ExitCode::from(1));
-    assert_eq!(fields(&ran.objects()[0]["errors"]), ["kind"]);
+    assert_eq!(fields(&ran.objects()[0]["errors"]), ["apiVersion"], "it is one of another group");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicI64;
 use std::task::{Context, Poll, Waker};
 use whittle_claims::{Bucket, BucketName};
 use whittle_ports::contracts::{Fault, Faulty};
-use whittle_ports::{Adapters, Clock, RegionStore, Report, Settings};
+use whittle_ports::{Adapters, Clock, NamePatterns, RegionStore, Report, Settings};
 use whittle_sim::{Function, SimPorts};
 use whittle_testkit::TestWorld;
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
@@ -63,7 +63,9 @@ fn as_many_calls_are_made_as_there_are_tokens() {
 
 /// Settings of a deployment that serves these.
 fn serving(clusters: &[&str]) -> Settings {
-    Settings { clusters: clusters.iter().map(|&name| name.into()).collect(), ..Settings::default() }
+    let clusters: Vec<ClusterName> = clusters.iter().map(|&name| name.into()).collect();
+    let cluster_node_roles = NamePatterns::parse("c=*").unwrap();
+    Settings { clusters, cluster_node_roles, ..Settings::default() }
 }
 
 #[test]

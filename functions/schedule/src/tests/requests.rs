@@ -32,9 +32,10 @@ fn a_snapshot_takes_as_long_as_the_claims_and_one_more_read() {
     assert_eq!(waits, 2 * waited(one.listing(&cluster)).1);
 }
 
-/// The lease, the claims, what else is known, what is remembered, and the lease again.
+/// The lease, the claims, what else is known, what is remembered, and the lease again; then that it has ended well, which is read and, every few
+/// minutes, written.
 #[test]
-fn a_run_that_plans_waits_for_the_table_five_times() {
+fn a_run_that_plans_waits_for_the_table_five_times_and_twice_without_the_lease() {
     let (world, cluster) = (world(), key("a").cluster);
     world.create(pod("waits", 1));
     let ports = world.ports();
@@ -43,5 +44,5 @@ fn a_run_that_plans_waits_for_the_table_five_times() {
     let adapters = Adapters { store: &all, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
     let (report, waits) = waited(crate::handle(adapters, &Settings::default(), &cluster));
     assert_eq!(report.unwrap().counted("nothing_pending"), 0);
-    assert_eq!(waits, 5 * waited(one.listing(&cluster)).1);
+    assert_eq!(waits, 7 * waited(one.listing(&cluster)).1);
 }
