@@ -52,7 +52,7 @@ impl<P: Rights> Run<P> {
                 if !is_overdue(&self.claim.value, self.ports.clock().now()) {
                     return Err(error.into());
                 }
-                // Past its deadline the machine goes. Pods that are bound to it meanwhile are deleted as well.
+                // Past its deadline the machine goes. Pods that are bound to it meanwhile are deleted as well, and not waited for.
                 report_cluster_error(&self.claim.value, &error, &mut self.report);
                 takes_pods = true;
             }
@@ -64,6 +64,7 @@ impl<P: Rights> Run<P> {
         let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
         if takes_pods {
             plan.evict.clear(); // their successors could come back
+            plan.waiting = drain::older_than_deadline(&objects.pods, &node.metadata.name, deadline, now);
         }
         if let Some(deadline) = deadline {
             let message = format!("All pods will be deleted by {}", deadline.at);
@@ -88,6 +89,8 @@ impl<P: Rights> Run<P> {
         if !conditions::is_true(&self.claim.value.conditions, DRAINED) && Safeguard::EmptyNodeWatched.stops(watched < DRAIN_AT_LEAST) {
             return Ok(Next::RequeueAfter(DRAIN_AT_LEAST - watched));
         }
+        // Of a Node that could not be closed: nothing else tells their owners before the machine ends.
+        self.delete_pods(&plan.force).await;
         if self.set_condition(DRAINED, ConditionStatus::True, DRAINED, now).await? {
             self.report.decide(now, DecisionKind::Drained, format!("node/{}", node.metadata.name), "all drainable pods are gone");
             self.report.metric(metrics::NodesDrained { nodepool: &self.claim.value.spec.node_pool });

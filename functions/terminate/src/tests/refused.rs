@@ -1,7 +1,7 @@
 //! Terminations that EC2 refuses.
 
-use super::NODE;
 use super::over_sim::{Refusing, Scene, ending, own_machine, planned, serving};
+use super::{NODE, pod};
 use futures::executor::block_on;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::labels;
@@ -175,6 +175,28 @@ fn a_node_whose_changes_are_refused_says_so_and_holds_no_machine_past_its_deadli
     let report = run(&scene);
     assert_eq!((report.counted("termination_sent"), scene.state() == InstanceState::Running), (1, false));
     assert!(report.metrics.iter().any(|one| one.metric == "whittle_failed_runs"), "the policy is still in the way");
+}
+
+/// A DaemonSet whose pods do not tolerate the taint has the next one there when the last is gone, as a ReplicaSet may.
+#[test]
+fn pods_that_come_back_to_a_node_that_cannot_be_closed_hold_no_machine_past_its_deadline() {
+    let mut scene = Scene::of(&ending(Some(at(60))));
+    scene.simulation.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
+    let run = |scene: &Scene| {
+        let ports = scene.simulation.ports();
+        let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
+        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+    };
+    scene.create(pod("old"));
+    scene.set_time(61);
+    let report = run(&scene);
+    assert_eq!((report.counted("forced"), report.counted("termination_sent")), (1, 0), "it is waited for");
+    scene.set_time(64);
+    scene.create(pod("next"));
+    scene.set_time(67);
+    let report = run(&scene);
+    assert_eq!((report.counted("forced"), report.counted("termination_sent")), (1, 1));
+    assert_ne!(scene.state(), InstanceState::Running);
 }
 
 /// What EC2 says of an instance that has ended, of a claim whose Node never joined or did.
