@@ -136,11 +136,7 @@ impl<P: Rights> Run<'_, P> {
         if claim.as_ref().is_some_and(|claim| claim.value.is_ending()) {
             return Ok(false);
         }
-        match self.untaint(&deleting.node).await {
-            // A policy may refuse it for long. The command is over all the same: the node is untainted as that of no command, once it can be.
-            Err(HandleError::Cluster(ClusterError::Invalid { .. })) => {}
-            outcome => outcome?,
-        }
+        self.untaint(&deleting.node).await?;
         if let Some(claim) = claim {
             clear_disruption_reason(self.ports, &claim).await?;
         }
@@ -208,9 +204,14 @@ impl<P: Rights> Run<'_, P> {
         Ok(if is_ending { OldClaim::Ending } else { OldClaim::Deleted })
     }
 
+    /// Removes the taint of a node that is kept. A policy may refuse it for long: the node is then untainted as that of no command, once it
+    /// can be, and holds up nothing.
     pub(crate) async fn untaint(&self, node: &str) -> Result<(), HandleError> {
         let patch = NodePatch { remove_taints: vec![execute::disrupted_taint()], ..NodePatch::default() };
-        self.patch_unless_gone(node, &patch).await
+        match self.patch_unless_gone(node, &patch).await {
+            Err(HandleError::Cluster(ClusterError::Invalid { .. })) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// A deleted node has no taints.

@@ -28,6 +28,15 @@ impl Interceptor for Policy {
     }
 }
 
+/// One that refuses the changes of one Node, and lets nobody remove a taint of the others.
+struct KeepsTaints(&'static str);
+
+impl Interceptor for KeepsTaints {
+    fn patch_node(&self, name: &str, _: &str, patch: &NodePatch) -> Result<(), ClusterError> {
+        if name == self.0 || !patch.remove_taints.is_empty() { Err(NodePolicy::refusal(name)) } else { Ok(()) }
+    }
+}
+
 /// A world in which nodes serve; `is_left` if each still has what a command gave it.
 fn world(is_left: bool) -> TestWorld {
     let world = TestWorld::still(at(0));
@@ -63,7 +72,7 @@ fn ending(world: &TestWorld) -> Vec<&'static str> {
 }
 
 /// Starts a command that removes all nodes, under this policy: whether it runs, and what is remembered.
-fn start(world: &TestWorld, method: Method, policy: Policy) -> (bool, Disruptions, Report) {
+fn start(world: &TestWorld, method: Method, policy: impl Interceptor) -> (bool, Disruptions, Report) {
     let removal = |name: &&str| Removal { node: (*name).to_owned(), node_claim: (*name).to_owned(), ..Removal::default() };
     let command = Command {
         method,
@@ -105,6 +114,14 @@ fn a_command_that_cannot_taint_one_of_its_nodes_taints_none() {
         assert_eq!((runs, tainted(&world), ending(&world)), (false, Vec::new(), Vec::new()), "{method:?}");
         assert!(known.is_idle() && known.refused.keys().eq(["n1"]), "{method:?}");
     }
+}
+
+#[test]
+fn what_was_refused_is_remembered_though_the_other_nodes_cannot_be_untainted_again() {
+    let world = world(false);
+    let (runs, known, _) = start(&world, Method::MultiNode, KeepsTaints("n1"));
+    assert_eq!((runs, tainted(&world), ending(&world)), (false, vec!["n0", "n2"], Vec::new()));
+    assert!(known.is_idle() && known.refused.keys().eq(["n1"]), "the next pass begins with another command");
 }
 
 #[test]
