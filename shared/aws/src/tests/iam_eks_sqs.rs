@@ -270,6 +270,28 @@ fn messages_of_several_clusters_name_theirs_in_standard_queues_too() {
 }
 
 #[test]
+fn a_message_whose_cluster_sqs_takes_for_no_group_is_sent_without() {
+    let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
+    let refused = json!({"__type": "InvalidParameterValue", "message": "a parameter that is not valid for this queue type"});
+    let denied = json!({"__type": "AccessDenied", "message": "no"});
+    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), sweep: "https://sqs/1/sweep".into(), ..QueueUrls::default() };
+    let (sweep, schedule) = (Doorbell::sweep("demo".into()), Doorbell::Schedule { cluster: "demo".into() });
+    for (answer, doorbell, clusters, expected) in [
+        (&refused, &sweep, 2, &[json!("demo"), Value::Null][..]),
+        (&refused, &sweep, 1, &[Value::Null][..]),
+        (&refused, &schedule, 2, &[json!("demo")][..]),
+        (&denied, &sweep, 2, &[json!("demo")][..]),
+    ] {
+        let wire = Wire::answering([(400, answer.to_string().as_str()), (200, &sent)]);
+        let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls.clone(), clock()).shared_by(clusters);
+        let outcome = run(queues.send(doorbell.clone(), SignedDuration::ZERO));
+        let groups: Vec<Value> =
+            wire.bodies().iter().map(|body| serde_json::from_str::<Value>(body).unwrap()["MessageGroupId"].clone()).collect();
+        assert_eq!((groups.as_slice(), outcome.is_ok()), (expected, expected.len() == 2), "{answer}");
+    }
+}
+
+#[test]
 fn what_a_queue_would_drop_is_not_sent_and_what_failed_is_sent_again() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
     let denied = json!({"__type": "AccessDenied", "message": "no"}).to_string();
