@@ -249,9 +249,10 @@ impl<P: Rights> Run<P> {
         }
         let mut held = Vec::new();
         let begun = self.ports.clock().now();
+        // A pod that has to be deleted by now is deleted by the next run.
+        let is_late = |now: Timestamp| now.duration_since(begun) >= TIME_FOR_EVICTIONS || plan.next_force_at.is_some_and(|at| at < now);
         for pod in drain::in_turn(&plan.evict, begun).take(allowed) {
-            let is_late = self.ports.clock().now().duration_since(begun) >= TIME_FOR_EVICTIONS;
-            if is_late || !has_time(self.ports.clock()) {
+            if is_late(self.ports.clock().now()) || !has_time(self.ports.clock()) {
                 break;
             }
             match self.ports.cluster().evict(cluster, pod).await {

@@ -39,6 +39,7 @@ impl Clock for Hands {
 struct Webhook<'a> {
     hands: &'a Hands,
     passes: &'static str,
+    hangs_for: SignedDuration,
     asked: Mutex<BTreeSet<String>>,
 }
 
@@ -48,7 +49,7 @@ impl Interceptor for Webhook<'_> {
         if pod.name == self.passes {
             return Ok(());
         }
-        self.hands.turn(HANGS_FOR);
+        self.hands.turn(self.hangs_for);
         Err(ClusterError::Invalid { what: format!("Pod {}", pod.name), message: "does a webhook hang?".to_owned() })
     }
 }
@@ -60,7 +61,7 @@ fn a_webhook_that_hangs_costs_a_run_one_eviction_and_no_other_pod_its_turn() {
     names.iter().for_each(|name| scene.create(pod(name)));
     let ports = scene.simulation.ports();
     let hands = Hands(Mutex::new(at(0)));
-    let webhook = Webhook { hands: &hands, passes: "quick", asked: Mutex::default() };
+    let webhook = Webhook { hands: &hands, passes: "quick", hangs_for: HANGS_FOR, asked: Mutex::default() };
     let server = InterceptedApiServer { ports: &ports, interceptor: webhook };
     let mut evicted = 0;
     for _ in 0..20 {
@@ -75,4 +76,21 @@ fn a_webhook_that_hangs_costs_a_run_one_eviction_and_no_other_pod_its_turn() {
     assert_eq!(evicted, 1);
     assert_eq!(server.interceptor.asked.lock().unwrap().iter().map(String::as_str).collect::<Vec<_>>(), names);
     assert!(scene.events("FailedDraining").iter().any(|text| text.contains("does a webhook hang?")));
+}
+
+#[test]
+fn a_webhook_that_hangs_keeps_no_pod_from_its_deletion_before_the_deadline() {
+    let scene = Scene::of(&ending(Some(at(60))));
+    ["a", "b", "c"].iter().for_each(|name| scene.create(pod(name)));
+    let ports = scene.simulation.ports();
+    let hands = Hands(Mutex::new(at(28)));
+    let webhook = Webhook { hands: &hands, passes: "", hangs_for: SignedDuration::from_secs(4), asked: Mutex::default() };
+    let server = InterceptedApiServer { ports: &ports, interceptor: webhook };
+    let run = || {
+        let adapters = Adapters { store: &ports, cloud: &ports, cluster: &server, queues: &ports, clock: &hands };
+        block_on(crate::handle(adapters, &Settings::default(), &planned().key)).unwrap()
+    };
+    let report = run();
+    assert_eq!((report.counted("evictions_failed"), report.counted("forced")), (1, 0), "their half minute begins meanwhile");
+    assert_eq!(run().counted("forced"), 3);
 }
