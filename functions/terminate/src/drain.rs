@@ -121,8 +121,8 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Ti
     }
 }
 
-/// How many pods have to be gone from a Node that cannot be closed, past its deadline: others come for as long as it is there, such as those
-/// of a DaemonSet, and whoever waited for these as well would delete pods for ever, and end no machine.
+/// How many pods have to be gone from a Node that cannot be closed, past its deadline: others come for as long as it is there, such as
+/// those of a DaemonSet, and whoever waited for these as well would delete pods for ever, and end no machine.
 pub(crate) fn older_than_deadline(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Timestamp) -> usize {
     let is_older = |pod: &&Pod| deadline.is_none_or(|deadline| pod.metadata.creation_timestamp.is_none_or(|at| at <= deadline.at));
     pods.iter().filter(|pod| pod.spec.node_name == node && is_drainable(pod, now)).filter(is_older).count()
