@@ -11,11 +11,17 @@ use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 /// There is one such record in a cluster.
 pub(crate) const NAME: &str = "current";
 
-/// How long a Node is left alone that the API server did not let be tainted.
+/// How long a Node is left alone that the API server did not let be tainted, how much longer for each other such Node, and the longest.
+/// A pass tries one of them: where a policy keeps a whole pool, all would be tried again before any other node has its turn.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
-/// Refusals in the record, and the characters of each.
-const REFUSALS_MAX: usize = 100;
+const REFUSED_FOR_EACH_OTHER: SignedDuration = SignedDuration::from_mins(1);
+const REFUSED_FOR_MAX: SignedDuration = SignedDuration::from_hours(2);
+/// Refusals in the record.
+const REFUSALS_MAX: usize = 500;
+/// Characters of each of the first ones, how many these are, and characters of each of the others.
 const REFUSAL_LENGTH_MAX: usize = 300;
+const REFUSALS_IN_FULL: usize = 50;
+const REFUSAL_LENGTH_MIN: usize = 40;
 
 /// How long a command may take before it is rolled back, by the number of nodes being disrupted (disruption 11.2): the more
 /// machines start at once, the longer each may take.
@@ -136,10 +142,13 @@ impl Disruptions {
     /// Records that the API server did not let the Node of a claim be tainted. The record of all disruptions is one item of the table: what
     /// finds no room in it is tried again at once.
     pub(crate) fn record_refusal(&mut self, claim: &str, message: &str, now: Timestamp) {
-        if self.refused.len() < REFUSALS_MAX
-            && let Ok(until) = now.checked_add(REFUSED_FOR)
+        let others = self.refused.len();
+        let more = REFUSED_FOR_EACH_OTHER * i32::try_from(others).unwrap_or(i32::MAX);
+        if others < REFUSALS_MAX
+            && let Ok(until) = now.checked_add((REFUSED_FOR + more).min(REFUSED_FOR_MAX))
         {
-            let message = message.chars().take(REFUSAL_LENGTH_MAX).collect();
+            let length = if others < REFUSALS_IN_FULL { REFUSAL_LENGTH_MAX } else { REFUSAL_LENGTH_MIN };
+            let message = message.chars().take(length).collect();
             self.refused.insert(claim.to_owned(), Refusal { until, message });
         }
     }

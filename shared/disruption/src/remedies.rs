@@ -64,7 +64,7 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
         }
         Blocker::DuplicateProviderId(_) => "the deletion of the Node or NodeClaim that is not the machine's".to_owned(),
         Blocker::TaintRefused(_) => {
-            "a policy, webhook or role by which Whittle may change the Node: it is tried again every five minutes".to_owned()
+            "a policy, webhook or role by which Whittle may change the Node: it is tried again in minutes".to_owned()
         }
         Blocker::ZoneShifted(zone) => format!("the end of the zonal shift of {zone}"),
         // What cannot be read says it itself; the others pass, or are nobody's to change.
