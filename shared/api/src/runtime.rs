@@ -213,9 +213,15 @@ fn key_fault(key: &str) -> Option<String> {
 /// Characters of a label value.
 const LABEL_VALUE_MAX: usize = 63;
 
-/// Whether an API server accepts a label value.
+/// Whether an API server accepts a label value: up to 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit; or
+/// none. Each value that a pod names in its node affinity is asked about in each plan.
 pub fn is_label_value(value: &str) -> bool {
-    value.is_empty() || value.len() <= LABEL_VALUE_MAX && matches("^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", value)
+    let is_alphanumeric = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    bytes.len() <= LABEL_VALUE_MAX
+        && is_alphanumeric(bytes.first())
+        && is_alphanumeric(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 /// Whether an API server accepts a key.

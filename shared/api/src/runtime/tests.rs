@@ -47,6 +47,16 @@ fn keys_and_values_of_labels_are_checked() {
 }
 
 #[test]
+fn a_label_value_is_up_to_63_letters_digits_and_marks_between_them() {
+    for fine in ["", "a", "0", "A-b_c.d", "a--b", "x".repeat(63).as_str()] {
+        assert!(is_label_value(fine), "{fine:?}");
+    }
+    for odd in [" ", "-", "-a", "a.", "_a", "a b", "a,b", "a/b", "a\n", "é", "a\u{301}", "x".repeat(64).as_str()] {
+        assert!(!is_label_value(odd), "{odd:?}");
+    }
+}
+
+#[test]
 fn keys_of_annotations_are_checked_and_their_values_are_not() {
     check(json!({"metadata": {"annotations": {"Example.COM/Note": "any text, \n even this", "note": ""}}, "spec": {}}), &[]);
     for odd in ["two words", "", "a,b", "example.com/", "example_com/x", &"a".repeat(64)] {

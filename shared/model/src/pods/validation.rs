@@ -4,6 +4,7 @@ use crate::requirements::canonical_key;
 use whittle_api::k8s::{NodeSelectorTerm, Pod};
 use whittle_api::karpenter::Operator;
 use whittle_api::labels;
+use whittle_api::runtime::is_label_value;
 
 /// Whether users must not set `key` as a label: Karpenter's domains except the well-known keys, and the hostname.
 #[must_use]
@@ -101,13 +102,4 @@ fn is_dns_label(part: &str) -> bool {
     is_alphanumeric(part.as_bytes().first())
         && is_alphanumeric(part.as_bytes().last())
         && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-}
-
-/// Up to 63 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit; or empty.
-fn is_label_value(text: &str) -> bool {
-    let is_alphanumeric = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
-    text.len() <= 63
-        && is_alphanumeric(text.as_bytes().first())
-        && is_alphanumeric(text.as_bytes().last())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
