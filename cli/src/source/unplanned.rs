@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// How deep below `spec` a template of pods may be: that of a CronJob is at `jobTemplate.spec.template`, others are in lists.
 const DEPTH: usize = 6;
 
+/// Groups whose objects have templates that pods are compared with, or changed by, and of which none is made.
+const POLICIES: &str = "kyverno.io";
+
 /// Objects whose pods are not planned, by version and kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unplanned(BTreeMap<(String, String), Vec<String>>);
@@ -19,7 +22,8 @@ impl Unplanned {
     /// has made any.
     pub(super) fn add(&mut self, document: &Document) -> bool {
         let is_new = !document.live && document.value.pointer("/metadata/uid").is_none();
-        if !is_new || !document.value.get("spec").is_some_and(|spec| has_template(spec, DEPTH)) {
+        let is_policy = document.version().split_once('/').is_some_and(|(group, _)| group.ends_with(POLICIES));
+        if !is_new || is_policy || !document.value.get("spec").is_some_and(|spec| has_template(spec, DEPTH)) {
             return false;
         }
         let namespace = document.value.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("default");
@@ -109,6 +113,9 @@ mod tests {
             object("example.com/v1", "Gadget", "{name: a}", "{template: {spec: {containers: []}}}"),
             object("example.com/v1", "Gadget", "{name: a}", "{template: text, containers: [{name: c}]}"),
             object("example.com/v1", "Gadget", "{name: a}", "none"),
+            // What pods of others have to be like.
+            object("kyverno.io/v1", "ClusterPolicy", "{name: a}", &format!("{{rules: [{{validate: {{pattern: {{spec: {spec}}}}}}}]}}")),
+            object("policies.kyverno.io/v1", "MutatingPolicy", "{name: a}", &spec),
         ];
         assert_eq!(said(&nothing), Vec::<String>::new());
     }

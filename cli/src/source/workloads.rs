@@ -139,9 +139,9 @@ impl WorkloadManifests {
         storage: &mut Storage,
         now: Timestamp,
     ) -> Result<(Vec<String>, Added), ReadError> {
-        let mut makers = self.makers.clone();
-        let mut notes = self.autoscalers.scale(&mut makers, asked);
-        let mut expanded = expand(makers, pods, asked, storage, now)?;
+        // Budgets, too, count with what autoscalers keep.
+        let mut notes = self.autoscalers.scale(&mut self.makers, asked);
+        let mut expanded = expand(self.makers.clone(), pods, asked, storage, now)?;
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
         notes.append(&mut expanded.notes);
@@ -158,10 +158,9 @@ impl WorkloadManifests {
         storage: &mut Storage,
         now: Timestamp,
     ) -> Result<(Vec<String>, Added), ReadError> {
+        let mut notes = self.autoscalers.scale_changed(&mut self.makers);
         let all = std::mem::take(&mut self.makers);
-        let mut scaled = all.clone();
-        let mut notes = self.autoscalers.scale_changed(&mut scaled);
-        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = scaled.into_iter().partition(|maker| maker.changed);
+        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = all.iter().cloned().partition(|maker| maker.changed);
         notes.extend(super::expansion::other_templates(&others, pods));
         self.makers = changed;
         let rolled_out = self.expand(pods, &[], storage, now);

@@ -129,6 +129,9 @@ fn workloads_have_the_replicas_that_their_autoscalers_keep() {
         .replace("HorizontalPodAutoscaler", "ScaledObject")
         .replace("Replicas", "ReplicaCount");
     planned(&[], &[web("replicas: 0, "), keda], "3 of 3", "ScaledObject default/web keeps 3 to 9");
+    // No server has it any more, and nothing scales by it.
+    let old = autoscaler("web", 3, 9).replace("autoscaling/v2", "autoscaling/v2beta2");
+    planned(&[], &[web(""), old], "1 of 1", "did you mean autoscaling/v2 HorizontalPodAutoscaler?");
     // Pods that there are, are none of those that it adds.
     let there = [web("replicas: 1, "), autoscaler("web", 3, 9), owned("web-5d9-a", "ReplicaSet", "web-5d9", "")];
     planned(&[], &there, "3 of 3", "2 pods that are not among the manifests besides the 1 that are");
