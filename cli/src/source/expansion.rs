@@ -200,12 +200,11 @@ pub(super) fn expand(
         }
     }
     sum_up(&mut out.notes, &out.planned);
-    out.notes.extend(without_requests(&out.pods));
     Ok(out)
 }
 
 /// That pods ask for nothing: a machine seems to have room for as many as it may run.
-fn without_requests(pods: &[Pod]) -> Option<String> {
+pub(super) fn without_requests(pods: &[Pod]) -> Option<String> {
     // A server takes limits for requests.
     let names = |resources: &ResourceRequirements| {
         let amounts = [&resources.requests, &resources.limits];
@@ -219,7 +218,7 @@ fn without_requests(pods: &[Pod]) -> Option<String> {
     (0 < count).then(|| {
         format!(
             "{} of workloads with neither CPU nor memory in resources.requests: no room is kept for what such pods use, as with Karpenter; \
-             a LimitRange of the cluster is not asked for defaults",
+             defaults of a LimitRange count if it is among the manifests",
             counted(count, "pod")
         )
     })

@@ -320,9 +320,9 @@ fn tell_unread(
     }
 }
 
-/// Whether only its own nodes are affected where it is refused: without it they are no candidates.
+/// Whether only its own nodes are affected where it is refused: without it they are no candidates. A LimitRange is for pods to come.
 fn affects_only_itself(document: &Document) -> bool {
-    document.version() == NodePool::API_VERSION && ["NodePool", "NodeClaim"].contains(&document.kind())
+    matches!((document.version(), document.kind()), ("v1", "LimitRange") | (NodePool::API_VERSION, "NodePool" | "NodeClaim"))
 }
 
 /// What follows in a cluster from documents that it has not seen.

@@ -15,6 +15,7 @@ mod statics;
 mod documents;
 mod drift;
 mod ephemeral;
+mod limit_ranges;
 mod stateful;
 mod autoscalers;
 mod unplanned;

@@ -4,7 +4,8 @@
 use super::autoscalers::Autoscalers;
 use super::documents::Document;
 use super::error::ReadError;
-use super::expansion::{Added, PodMaker, Replicas, expand};
+use super::expansion::{Added, PodMaker, Replicas, expand, without_requests};
+use super::limit_ranges::{LimitRange, LimitRanges};
 use super::manifests::MetadataDefaults;
 use super::runtime_classes::RuntimeClasses;
 use super::stateful::{Storage, claim_templates};
@@ -33,6 +34,8 @@ pub struct WorkloadManifests {
     makers: Vec<PodMaker>,
     /// How many pods they are to create.
     autoscalers: Autoscalers,
+    /// What containers of their pods get.
+    limit_ranges: LimitRanges,
     /// What creates pods, and is not read.
     pub(super) unplanned: Unplanned,
     /// The uids of possible pod owners, by kind, namespace and name.
@@ -92,6 +95,11 @@ impl WorkloadManifests {
                 let metadata = template.metadata.clone();
                 self.source(PodSourceKind::PodTemplate, &metadata, PodSource::of_template(template));
             }
+            ("v1", "LimitRange") => {
+                let mut range: LimitRange = document.parse()?;
+                stamp.fill(&mut range.metadata, true);
+                self.limit_ranges.add(range);
+            }
             ("node.k8s.io/v1", "RuntimeClass") => self.runtime_classes.add(document.accepted()?),
             (version, "CapacityBuffer") if version.starts_with("autoscaling.x-k8s.io/") => {
                 let mut buffer: CapacityBuffer = document.accepted()?;
@@ -142,6 +150,8 @@ impl WorkloadManifests {
         // Budgets, too, count with what autoscalers keep.
         let mut notes = self.autoscalers.scale(&mut self.makers, asked);
         let mut expanded = expand(self.makers.clone(), pods, asked, storage, now)?;
+        self.limit_ranges.admit(&mut expanded.pods);
+        expanded.notes.extend(without_requests(&expanded.pods));
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
         notes.append(&mut expanded.notes);
@@ -228,14 +238,14 @@ impl WorkloadManifests {
         limit_pods(&mut resolved, now);
         let short = resolved.iter().filter(|buffer| !buffer.shortfall.is_empty());
         unresolved.extend(short.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.shortfall)));
-        unresolved.extend(resolved.iter().filter_map(without_requests));
+        unresolved.extend(resolved.iter().filter_map(limited_alone));
         (resolved, unresolved)
     }
 }
 
 /// That room is kept for less than real pods ask for: an API server takes limits for requests in pods, and not in templates, of which the
 /// pods of a buffer are made, as by Karpenter. Accelerators are mostly written as limits.
-fn without_requests(buffer: &Buffer) -> Option<String> {
+fn limited_alone(buffer: &Buffer) -> Option<String> {
     let spec = &buffer.pods.first()?.spec;
     let limited = spec.containers.iter().chain(&spec.init_containers).filter_map(|container| container.resources.as_ref());
     let of_pod = spec.resources.iter().flat_map(|whole| whole.requests.0.keys()).collect::<BTreeSet<_>>();

@@ -72,6 +72,23 @@ fn pods_that_ask_for_nothing_are_counted() {
     }
 }
 
+#[test]
+fn containers_without_requests_have_those_of_their_namespace() {
+    let web = workload("Deployment", "web", "replicas: 2, ").replace("{requests: {cpu: 1}}", "{}");
+    let range = |amount: &str| {
+        format!(
+            "apiVersion: v1\nkind: LimitRange\nmetadata: {{name: defaults}}\nspec: {{limits: [{{type: Container, defaultRequest: {{cpu: \
+             {amount}}}}}]}}\n"
+        )
+    };
+    let said = planned(&[], &[web.clone(), range("700m")], "2 of 2", "2 pods that are not among the manifests");
+    assert!(!said.contains("no room is kept") && !said.contains("skipped"), "{said}");
+    let none = range("700m").replace("name: defaults", "name: defaults, namespace: other");
+    planned(&[], &[web.clone(), none], "2 of 2", "no room is kept for what such pods use");
+    let refused = err(&run(&["plan"], &[web, range("much")]));
+    assert!(refused.contains("LimitRange \"defaults\", spec.limits[0].defaultRequest.cpu: "), "{refused}");
+}
+
 /// Where a volume is, or may be, there the pod of its StatefulSet goes; with a cluster's own claims, too.
 #[test]
 fn the_pods_of_a_statefulset_go_where_their_volumes_are() {
