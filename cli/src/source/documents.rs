@@ -149,9 +149,12 @@ impl ParsedDocuments {
     fn add(&mut self, mut document: Document, text: Option<(usize, &str)>) {
         let (path, number) = (&document.path, document.number);
         if document.version().is_empty() || document.kind().is_empty() {
-            let needed = "an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`";
             let beside = manifest::no_manifest(path, |key| document.value.get(key).is_some());
-            let said = beside.unwrap_or(if document.value.is_array() { manifest::LIST } else { needed });
+            let said = match beside {
+                Some(beside) => beside.to_owned(),
+                None if document.value.is_array() => manifest::LIST.to_owned(),
+                None => no_object(&document.value),
+            };
             return self.refused.push(format!("{path}, document {number}: {said}"));
         }
         let metadata = |field: &str| document.value["metadata"][field].as_str().unwrap_or_default();
@@ -298,6 +301,12 @@ fn yaml_errors(path: &str, number: usize, lines_before: usize, chunk: &str, faul
 /// Whether a chunk contains only comments and directives.
 fn is_blank(chunk: &str) -> bool {
     chunk.lines().map(str::trim_start).all(|line| line.trim_end().is_empty() || line.starts_with(['#', '%']))
+}
+
+/// What is wrong with a map without apiVersion or kind, or with something that is no map.
+fn no_object(value: &Value) -> String {
+    let keys: Vec<&str> = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+    format!("an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`{}", manifest::meant_as_type(&keys))
 }
 
 /// Flattens lists such as `kubectl get -o yaml` prints; skips null documents. Adds to `faults` what a list has in the place of its items, or

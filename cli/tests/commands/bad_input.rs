@@ -433,6 +433,9 @@ fn helm_values_in_the_place_of_a_manifest_are_told_their_option() {
     }
     let pod = whittle(&["check", "-f", "-"], "kind: Pod\nserviceAccount: x\n");
     refused(&pod, 2, &["apiVersion and kind are needed"]);
+    let (misspelt, meant) = ("appVersion: apps/v1\nkind: Deployment\n", "there is no field \"appVersion\": did you mean apiVersion?");
+    refused(&whittle(&["check", "-f", "-"], misspelt), 2, &[meant]);
+    refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], misspelt), 2, &[meant]);
     assert!(!err(&pod).contains("Helm"), "{}", err(&pod));
 }
 

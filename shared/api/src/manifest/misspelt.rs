@@ -14,6 +14,8 @@ const RESOURCES: &[&str] = &["requests", "limits", "claims"];
 const SELECTOR: &[&str] = &["matchLabels", "matchExpressions"];
 const EXPRESSION: &[&str] = &["key", "operator", "values"];
 const WORKLOAD: &[&str] = &["replicas", "selector", "template"];
+const STATEFUL_SET: &[&str] = &["replicas", "selector", "template", "volumeClaimTemplates"];
+const JOB: &[&str] = &["parallelism", "completions", "suspend", "selector", "template"];
 const SCHEDULING: &[&str] = &["requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"];
 const AFFINITY: &[&str] = &["nodeAffinity", "podAffinity", "podAntiAffinity"];
 const TOLERATION: &[&str] = &["key", "operator", "value", "effect", "tolerationSeconds"];
@@ -76,7 +78,11 @@ pub fn misspelt(kind: &str, value: &Value) -> Vec<FieldError> {
         "Pod" => pod(&value["spec"], &spec, &mut faults),
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" | "Job" => {
             let written = &value["spec"];
-            let known = if kind == "Job" { &["parallelism", "completions", "suspend", "selector", "template"] } else { WORKLOAD };
+            let known = match kind {
+                "Job" => JOB,
+                "StatefulSet" => STATEFUL_SET,
+                _ => WORKLOAD,
+            };
             fields(written, known, &spec, &mut faults);
             if kind != "ReplicationController" {
                 selector(&written["selector"], &spec.key("selector"), &mut faults);
@@ -166,6 +172,13 @@ fn fields(value: &Value, known: &[&str], path: &FieldPath, faults: &mut Vec<Fiel
     }
 }
 
+/// Which fields of something that lacks `apiVersion` or `kind` were probably meant as these: the end of a message, empty if none is near.
+pub fn meant_as_type(written: &[&str]) -> String {
+    let missing = ["apiVersion", "kind"].into_iter().filter(|known| !written.contains(known));
+    let meant = missing.filter_map(|known| Some((known, *written.iter().find(|written| is_near(known, written))?)));
+    meant.map(|(known, written)| format!("; there is no field {written:?}: did you mean {known}?")).collect::<Vec<_>>().concat()
+}
+
 /// Whether a word may have been meant as a known one.
 fn is_near(known: &str, written: &str) -> bool {
     let most = if known.len() < LONG { 0 } else { TYPING_ERRORS.min(known.len() / LONG) };
@@ -212,6 +225,8 @@ mod tests {
             json!({"replica": 3, "template": {"spec": {"afinity": {}}}}),
             &[("spec.replica", "replicas"), ("spec.template.spec.afinity", "affinity")],
         );
+        check("StatefulSet", json!({"volumeClaimTemplate": []}), &[("spec.volumeClaimTemplate", "volumeClaimTemplates")]);
+        check("StatefulSet", json!({"volumeClaimTemplates": [], "serviceName": "a", "updateStrategy": {}}), &[]);
         let spread = json!({"topologySpreadConstraints": [{"topologyKeys": "z", "labelSelector": {"matchLabel": {}}}]});
         check(
             "Pod",
@@ -241,6 +256,18 @@ mod tests {
         check("Job", json!({"backoffLimit": 1, "completionMode": "Indexed", "ttlSecondsAfterFinished": 1, "manualSelector": true}), &[]);
         check("ConfigMap", json!({"replica": 1}), &[]);
         check("Pod", json!("text"), &[]);
+    }
+
+    #[test]
+    fn what_is_nearly_a_version_or_a_kind_is_named_where_that_is_missing() {
+        let of_version = |written: &str| format!("; there is no field {written:?}: did you mean apiVersion?");
+        for written in ["appVersion", "apiversion", "apiVerison"] {
+            assert_eq!(meant_as_type(&[written, "kind"]), of_version(written));
+        }
+        assert_eq!(meant_as_type(&["appVersion", "Kind"]), of_version("appVersion") + "; there is no field \"Kind\": did you mean kind?");
+        // Those of a chart are both right.
+        assert_eq!(meant_as_type(&["apiVersion", "appVersion", "version", "name"]), "");
+        assert_eq!(meant_as_type(&["kind", "version", "find"]), "");
     }
 
     #[test]

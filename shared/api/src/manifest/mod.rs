@@ -18,7 +18,7 @@ use crate::yaml::{self, Content, Mark, Node};
 pub use document::{Document, documents};
 pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
 pub use error::ManifestError;
-pub use misspelt::misspelt;
+pub use misspelt::{meant_as_type, misspelt};
 pub use object::Object;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -409,9 +409,10 @@ impl Source<'_> {
         let beside = no_manifest(self.file, |key| node.get(key).is_some()).filter(|_| item.is_none() && is_map);
         let message = match item {
             _ if let Some(beside) = beside => beside.to_owned(),
-            _ if is_map => {
+            _ if let Content::Map(entries) = &node.content => {
                 let both = "`apiVersion: karpenter.sh/v1` and `kind: NodePool`";
-                format!("apiVersion and kind are needed: every document starts with both, such as {both}")
+                let meant = meant_as_type(&entries.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>());
+                format!("apiVersion and kind are needed: every document starts with both, such as {both}{meant}")
             }
             None if matches!(node.content, Content::List(_)) => LIST.to_owned(),
             None => "this is no object: every document is a map with apiVersion, kind, metadata and spec".to_owned(),
