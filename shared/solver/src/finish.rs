@@ -6,8 +6,8 @@ use super::catalog::View;
 use super::catalog_index::NO_PRICE;
 use super::explain;
 use super::hash::Map;
-use super::ids::{CatalogId, ClaimId, ClassId, Id as _, IdVec, PodId, PoolId, ReservationId, SetId, TypeId};
-use super::intern::Set;
+use super::ids::{CatalogId, ClaimId, ClassId, Id as _, IdVec, Key, PodId, PoolId, ReservationId, SetId, TypeId};
+use super::intern::{Set, Vals};
 use super::order;
 use super::packing_run::Outcome;
 use super::problem::Problem;
@@ -308,11 +308,18 @@ fn why(problem: &Problem<'_>, claim: &Claim, last: &FinalClaim, view: &View) -> 
     let (cheapest, next_offer) = (offer(0), offer(1));
     let next_best = last.types.get(1).and_then(|t| Some((catalog.names[*t].clone(), priced(t)?)));
     let template: &Set = problem.sets.get(problem.pools[claim.pool].set);
+    // A spread writes down all zones that there are, and excludes none.
+    let excludes = |key: &Key, allowed: &Vals| {
+        let is_list = allowed.members().is_some_and(|values| 1 < values.len());
+        let values = is_list.then(|| catalog.values(*key, &Bits::all(catalog.len()))).flatten().unwrap_or_default();
+        let before = template.get(key);
+        values.is_empty() || values.iter().any(|value| before.is_none_or(|own| own.has(value)) && !allowed.has(value))
+    };
     let narrowed = problem
         .sets
         .get(last.set)
         .iter()
-        .filter(|(key, allowed)| template.get(*key) != Some(*allowed))
+        .filter(|(key, allowed)| template.get(*key) != Some(*allowed) && excludes(*key, *allowed))
         .map(|(key, allowed)| format!("{} {}", problem.names.key_name(*key), problem.names.spell_vals(allowed)))
         .collect();
     ClaimWhy { passed_over: Vec::new(), cheapest, next_offer, next_best, narrowed }

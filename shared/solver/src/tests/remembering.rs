@@ -1,6 +1,6 @@
 //! What is evaluated again and what is not; and runs that are too short for all pods.
 
-use super::world::{World, Z, absent, all, hard, instance_type, left, near, offering};
+use super::world::{World, Z, absent, all, expr, hard, instance_type, left, near, offering, required};
 use crate::Memory;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -285,7 +285,7 @@ fn respected_preferences_have_a_cost() {
 fn a_claim_says_why_it_is_what_it_is_and_what_the_next_best_would_cost() {
     let mut world = World::new();
     world.pool("tainted", json!({"weight": 50, "taints": [{"key": "k", "effect": "NoSchedule"}]}));
-    world.pool("small", json!({"weight": 20, "requirements": [super::world::expr(labels::INSTANCE_TYPE, "In", &["small-instance-type"])]}));
+    world.pool("small", json!({"weight": 20, "requirements": [expr(labels::INSTANCE_TYPE, "In", &["small-instance-type"])]}));
     world.pod("it", json!({"cpu": "3", "nodeSelector": {labels::ARCH: "amd64"}}));
     let plan = world.plan();
     let why = &plan.claims[0].why;
@@ -301,6 +301,18 @@ fn a_claim_says_why_it_is_what_it_is_and_what_the_next_best_would_cost() {
     assert!(next.price >= first.price && next != first);
     assert_eq!(why.next_best.as_ref().map(|(name, _)| name.as_str()), Some("single-pod-instance-type"));
     assert!(why.narrowed.iter().any(|n| n.contains(labels::ARCH)));
+}
+
+/// A spread, or an affinity with all of them, lists zones and excludes none.
+#[test]
+fn a_claim_that_may_be_in_every_zone_is_not_said_to_be_narrowed_to_them() {
+    for (zones, is_narrowed) in [(&Z[..], false), (&Z[1..], true), (&Z[..1], true)] {
+        let mut world = World::new();
+        world.pod("it", all(&[json!({"cpu": "1"}), required(&[&[expr(labels::ZONE, "In", zones)]])]));
+        let plan = world.plan();
+        let narrowed = &plan.claims[0].why.narrowed;
+        assert_eq!(narrowed.iter().any(|one| one.contains(labels::ZONE)), is_narrowed, "{zones:?}: {narrowed:?}");
+    }
 }
 
 #[test]
