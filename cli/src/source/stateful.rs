@@ -1,25 +1,39 @@
 //! Volumes of StatefulSets' pods that no cluster has seen: their controller makes a claim for each template and pod, and a claim that is
 //! there already keeps its pod where its volume is.
 
+use super::documents::Document;
 use super::ephemeral::default_class;
-use serde::Deserialize as _;
+use super::error::ReadError;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::field::FieldPath;
 use whittle_api::k8s::{ClaimSource, PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod, StorageClass, Volume};
-use whittle_api::{ClusterObjects, ObjectMeta};
+use whittle_api::{ClusterObjects, ObjectMeta, words};
 
 /// The claims that a StatefulSet makes for each of its pods; their names are those of the volumes.
-pub(super) fn claim_templates(workload: &Value) -> Vec<PersistentVolumeClaim> {
-    let templates = workload.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
-    let templates = templates.into_iter().flatten().filter_map(|template| PersistentVolumeClaim::deserialize(template).ok());
-    templates.filter(|template| !template.metadata.name.is_empty()).collect()
+///
+/// # Errors
+/// One that cannot be read.
+pub(super) fn claim_templates(document: &Document) -> Result<Vec<PersistentVolumeClaim>, ReadError> {
+    let templates = document.value.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+    let mut claims = Vec::new();
+    for (at, template) in templates.into_iter().flatten().enumerate() {
+        let read: Result<PersistentVolumeClaim, _> = serde_path_to_error::deserialize(template);
+        claims.push(read.map_err(|error| {
+            let field = format!("spec.volumeClaimTemplates[{at}].{}", FieldPath::of_error(error.path()));
+            document.fault(field.trim_end_matches('.').to_owned(), words::plain(&error.inner().to_string()))
+        })?);
+    }
+    claims.retain(|claim| !claim.metadata.name.is_empty());
+    Ok(claims)
 }
 
 /// What volumes are made of: the claims and classes among the manifests.
 #[derive(Debug, Default)]
 pub(super) struct Storage {
-    /// By namespace and name.
-    claims: BTreeSet<String>,
+    /// By namespace and name: whether it is known where the volume is, or may be. A dump of workloads and claims alone has neither volumes
+    /// nor classes, and its claims would keep all of these pods without a place.
+    claims: BTreeMap<String, bool>,
     /// Those whose volumes are made where the pod goes. The others' are made at once, in a zone that nobody knows here.
     classes: BTreeSet<String>,
     default_class: Option<String>,
@@ -30,8 +44,13 @@ pub(super) struct Storage {
 impl Storage {
     pub(super) fn of(objects: &ClusterObjects) -> Self {
         let waits = |class: &&StorageClass| class.volume_binding_mode == "WaitForFirstConsumer";
+        let is_known = |claim: &PersistentVolumeClaim| match (claim.spec.volume_name.as_str(), claim.spec.storage_class_name.as_deref()) {
+            ("", None | Some("")) => true,
+            ("", Some(_)) => !objects.storage_classes.is_empty(),
+            _ => !objects.volumes.is_empty(),
+        };
         Self {
-            claims: objects.volume_claims.iter().map(|claim| claim.metadata.key()).collect(),
+            claims: objects.volume_claims.iter().map(|claim| (claim.metadata.key(), is_known(claim))).collect(),
             classes: objects.storage_classes.iter().filter(waits).map(|class| class.metadata.name.clone()).collect(),
             default_class: default_class(&objects.storage_classes),
             made: Vec::new(),
@@ -39,7 +58,7 @@ impl Storage {
     }
 
     /// Gives a pod the volumes that its StatefulSet claims, which take the place of those of the same names. Returns whether it has all:
-    /// where a volume would be is not known if neither its claim nor such a class is among the manifests.
+    /// where a volume would be is not known if neither its claim, with what that refers to, nor such a class is among the manifests.
     pub(super) fn give_volumes(&mut self, pod: &mut Pod, templates: &[PersistentVolumeClaim]) -> bool {
         let mut has_all = true;
         for template in templates {
@@ -51,7 +70,12 @@ impl Storage {
                 creation_timestamp: pod.metadata.creation_timestamp,
                 ..ObjectMeta::namespaced(pod.metadata.namespace.clone(), claim_name.clone())
             };
-            if !self.claims.contains(&metadata.key()) {
+            let known = self.claims.get(&metadata.key()).copied();
+            if known == Some(false) {
+                has_all = false;
+                continue;
+            }
+            if known.is_none() {
                 let class = template.spec.storage_class_name.clone().or_else(|| self.default_class.clone());
                 let Some(class) = class.filter(|class| self.classes.contains(class)) else {
                     has_all = false;
@@ -117,6 +141,22 @@ mod tests {
         check(&objects, &[claim("data", None)], &claimed, &[("team/data-db-0", "gp3")], true);
         let there = ClusterObjects { volume_claims: vec![claim("data-db-0", Some("old"))], ..objects };
         check(&there, &[claim("data", Some("gp2"))], &claimed, &[], true);
+    }
+
+    /// `kubectl get all,pvc` has neither volumes nor classes. Where it has some, and not that one, the cluster lacks it.
+    #[test]
+    fn a_claim_in_a_dump_without_its_volumes_is_left_out() {
+        let bound = |volume: &str| {
+            let mut bound = claim("data-db-0", Some("gp2"));
+            bound.spec.volume_name = volume.to_owned();
+            ClusterObjects { volume_claims: vec![bound], ..ClusterObjects::default() }
+        };
+        let templates = [claim("data", Some("gp2"))];
+        check(&bound("pv-1"), &templates, &[("tmp", "")], &[], false);
+        check(&bound(""), &templates, &[("tmp", "")], &[], false);
+        let (claimed, volumes) = ([("tmp", ""), ("data", "data-db-0")], vec![whittle_api::k8s::PersistentVolume::default()]);
+        check(&ClusterObjects { volumes, ..bound("pv-1") }, &templates, &claimed, &[], true);
+        check(&ClusterObjects { storage_classes: vec![class("gp3", "true")], ..bound("") }, &templates, &claimed, &[], true);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl WorkloadManifests {
                     spec.replicas.unwrap_or(1),
                     spec.template.clone(),
                     LabelSelector::default(),
-                );
+                )?;
                 let pairs = spec.selector.unwrap_or_else(|| spec.template.metadata.labels.into_inner());
                 let selector = LabelSelector { match_labels: pairs, ..LabelSelector::default() };
                 self.owner("ReplicationController", &metadata, Some(selector));
@@ -79,7 +79,7 @@ impl WorkloadManifests {
                 };
                 let kind = source.as_str();
                 let (replicas, template, selector) = (spec.replicas.unwrap_or(1), spec.template.clone(), spec.selector.clone());
-                self.maker(document, kind, &metadata, replicas, template, selector);
+                self.maker(document, kind, &metadata, replicas, template, selector)?;
                 self.owner(kind, &metadata, (kind != "Deployment").then(|| spec.selector.clone()));
                 self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
             }
@@ -87,7 +87,7 @@ impl WorkloadManifests {
                 let mut job: Job = document.accepted()?;
                 stamp.fill(&mut job.metadata, true);
                 let replicas = job.pods_at_a_time();
-                self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector);
+                self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector)?;
             }
             ("v1", "PodTemplate") => {
                 let mut template: StoredPodTemplate = document.accepted()?;
@@ -127,12 +127,13 @@ impl WorkloadManifests {
         replicas: i32,
         template: PodTemplate,
         selector: LabelSelector,
-    ) {
-        let volume_claims = if kind == "StatefulSet" { claim_templates(&document.value) } else { Vec::new() };
+    ) -> Result<(), ReadError> {
+        let volume_claims = if kind == "StatefulSet" { claim_templates(document)? } else { Vec::new() };
         let first = document.value.pointer("/spec/ordinals/start").and_then(Value::as_u64).and_then(|first| u32::try_from(first).ok());
         let first = first.unwrap_or(0);
         let Document { live, changed, .. } = *document;
         self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, first, volume_claims, live, changed });
+        Ok(())
     }
 
     /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods, but for those of changed

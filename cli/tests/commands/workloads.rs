@@ -118,6 +118,9 @@ fn the_pods_of_a_statefulset_go_where_their_volumes_are() {
     // What the template says of a volume that is claimed does not count: no cluster has a claim of that name.
     let own = db(1).replace("containers: [", "volumes: [{name: data, persistentVolumeClaim: {claimName: data}}], containers: [");
     planned(&[], &[own], "1 of 1", "without the volumes that it claims for each");
+    let large = db(1).replace("storageClassName: gp3", "resources: {requests: {storage: much}}");
+    let refused = err(&run(&["plan"], &[large]));
+    assert!(refused.contains("StatefulSet \"db\", spec.volumeClaimTemplates[0].spec.resources.requests.storage: "), "{refused}");
 }
 
 fn autoscaler(target: &str, least: usize, most: usize) -> String {
