@@ -80,6 +80,7 @@ impl Autoscaler {
             return None;
         }
         maker.replicas = after;
+        maker.autoscaled = true;
         maker.live = false;
         maker.changed |= self.changed;
         let workload = format!("{} {}", maker.kind, maker.metadata.key());

@@ -33,6 +33,8 @@ pub(super) struct PodMaker {
     pub(super) volume_claims: Vec<PersistentVolumeClaim>,
     /// Whether a cluster has it, whose controllers make its pods: none is missing.
     pub(super) live: bool,
+    /// Whether an autoscaler has set its number of replicas.
+    pub(super) autoscaled: bool,
     /// Whether it is what it would be after a change, so that its pods are those after its rollout.
     pub(super) changed: bool,
 }
@@ -193,7 +195,7 @@ pub(super) fn expand(
             out.notes.push(format!("{what} is being deleted: no pod is planned for it"));
         } else if wanted == 0 && there == 0 {
             out.notes.push(format!("{what} has no replicas, so that there is nothing to plan for it; --replicas NAME=N asks what if"));
-        } else if scaled.contains(&at) && wanted < there {
+        } else if (scaled.contains(&at) || maker.autoscaled) && wanted < there {
             out.notes.push(format!("{what} has {there} pods among the manifests: {wanted} replicas take none of them away"));
         } else if there < wanted {
             add(maker, (wanted - there, there), &mut names, storage, &mut out);

@@ -132,7 +132,9 @@ impl WorkloadManifests {
         let first = document.value.pointer("/spec/ordinals/start").and_then(Value::as_u64).and_then(|first| u32::try_from(first).ok());
         let first = first.unwrap_or(0);
         let Document { live, changed, .. } = *document;
-        self.makers.push(PodMaker { kind, metadata: metadata.clone(), replicas, template, selector, first, volume_claims, live, changed });
+        let metadata = metadata.clone();
+        let autoscaled = false;
+        self.makers.push(PodMaker { kind, metadata, replicas, template, selector, first, volume_claims, live, autoscaled, changed });
         Ok(())
     }
 

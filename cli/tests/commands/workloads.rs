@@ -155,6 +155,13 @@ fn workloads_have_the_replicas_that_their_autoscalers_keep() {
     // Pods that there are, are none of those that it adds.
     let there = [web("replicas: 1, "), autoscaler("web", 3, 9), owned("web-5d9-a", "ReplicaSet", "web-5d9", "")];
     planned(&[], &there, "3 of 3", "2 pods that are not among the manifests besides the 1 that are");
+    let more = [
+        web("replicas: 2, "),
+        autoscaler("web", 1, 1),
+        owned("web-5d9-a", "ReplicaSet", "web-5d9", ""),
+        owned("web-5d9-b", "ReplicaSet", "web-5d9", ""),
+    ];
+    planned(&[], &more, "2 of 2", "has 2 pods among the manifests: 1 replicas take none of them away");
     let many: Vec<String> = (0..11).map(|at| workload("Deployment", &format!("web-{at:02}"), "")).collect();
     let scaled: Vec<String> = (0..11).map(|at| autoscaler(&format!("web-{at:02}"), 2, 9)).collect();
     let note = "Deployment default/web-00, Deployment default/web-01, Deployment default/web-02 and 8 more count with the replicas that";
