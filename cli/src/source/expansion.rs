@@ -198,7 +198,8 @@ pub(super) fn expand(
         } else if (scaled.contains(&at) || maker.autoscaled) && wanted < there {
             out.notes.push(format!("{what} has {there} pods among the manifests: {wanted} replicas take none of them away"));
         } else if there < wanted {
-            add(maker, (wanted - there, there), &mut names, storage, &mut out);
+            let own = present.get(&key(maker)).map(Vec::as_slice).unwrap_or_default();
+            add(maker, (wanted - there, own), &mut names, storage, &mut out);
         }
     }
     sum_up(&mut out.notes, &out.planned);
@@ -407,8 +408,8 @@ pub(super) fn scales<'a>(makers: &[PodMaker], pods: &'a [Pod]) -> Vec<(i64, Vec<
     owned.map(scale).collect()
 }
 
-/// Adds `count` pods of a workload, of which `there` are among the manifests.
-fn add(maker: &PodMaker, (count, there): (usize, usize), names: &mut BTreeSet<String>, storage: &mut Storage, out: &mut Expanded) {
+/// Adds `count` pods of a workload beside its own among the manifests.
+fn add(maker: &PodMaker, (count, own): (usize, &[&Pod]), names: &mut BTreeSet<String>, storage: &mut Storage, out: &mut Expanded) {
     let metadata = &maker.metadata;
     let mut owner = OwnerReference {
         kind: maker.kind.to_owned(),
@@ -423,8 +424,11 @@ fn add(maker: &PodMaker, (count, there): (usize, usize), names: &mut BTreeSet<St
     }
     // StatefulSets count from zero, if they do not say otherwise.
     let mut number = if maker.kind == "StatefulSet" { usize::try_from(maker.first).unwrap_or(0) } else { 1 };
+    // One that is ending has its name still, and leaves its claims to the next of its number.
+    let held: BTreeSet<u64> = own.iter().filter_map(|pod| number_of(pod)).map(u64::from).collect();
+    let free = (u64::from(maker.first)..).filter(|number| !held.contains(number));
     let mut lacks_volumes = false;
-    for _ in 0..count {
+    for ordinal in free.take(count) {
         let mut meta = ObjectMeta { owner_references: vec![owner.clone()].into(), ..maker.template.metadata.clone() };
         meta.namespace.clone_from(&metadata.namespace);
         loop {
@@ -439,10 +443,10 @@ fn add(maker: &PodMaker, (count, there): (usize, usize), names: &mut BTreeSet<St
         let added = if maker.changed { &mut out.added.of_change } else { &mut out.added.missing };
         added.insert(meta.key());
         let mut pod = Pod { metadata: meta, spec: maker.template.spec.clone(), ..Pod::default() };
-        lacks_volumes |= !storage.give_volumes(&mut pod, &maker.volume_claims);
+        lacks_volumes |= !storage.give_volumes(&mut pod, &format!("{}-{ordinal}", metadata.name), &maker.volume_claims);
         out.pods.push(pod);
     }
-    let besides = if there == 0 { String::new() } else { format!(" besides the {there} that are") };
+    let besides = if own.is_empty() { String::new() } else { format!(" besides the {} that are", own.len()) };
     let volumes = if lacks_volumes { "; without the volumes that it claims for each" } else { "" };
     let pods = if count == 1 { "1 pod that is".to_owned() } else { format!("{count} pods that are") };
     let workload = format!("{} {}", maker.kind, metadata.key());

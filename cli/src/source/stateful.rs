@@ -57,14 +57,15 @@ impl Storage {
         }
     }
 
-    /// Gives a pod the volumes that its StatefulSet claims, which take the place of those of the same names. Returns whether it has all:
-    /// where a volume would be is not known if neither its claim, with what that refers to, nor such a class is among the manifests.
-    pub(super) fn give_volumes(&mut self, pod: &mut Pod, templates: &[PersistentVolumeClaim]) -> bool {
+    /// Gives a pod the volumes that its StatefulSet claims for the pod of this name, which take the place of those of the same names.
+    /// Returns whether it has all: where a volume would be is not known if neither its claim, with what that refers to, nor such a class
+    /// is among the manifests.
+    pub(super) fn give_volumes(&mut self, pod: &mut Pod, of: &str, templates: &[PersistentVolumeClaim]) -> bool {
         let mut has_all = true;
         for template in templates {
             let volume = &template.metadata.name;
             pod.spec.volumes.retain(|own| own.name != *volume);
-            let claim_name = format!("{volume}-{}", pod.metadata.name);
+            let claim_name = format!("{volume}-{of}");
             let metadata = ObjectMeta {
                 uid: format!("{}-{volume}", pod.metadata.uid),
                 creation_timestamp: pod.metadata.creation_timestamp,
@@ -121,7 +122,7 @@ mod tests {
         let pod = json!({"metadata": {"name": "db-0", "namespace": "team"}, "spec": {"volumes": of_template}});
         let mut pod: Pod = serde_json::from_value(pod).unwrap();
         let mut storage = Storage::of(objects);
-        assert_eq!(storage.give_volumes(&mut pod, templates), has_all);
+        assert_eq!(storage.give_volumes(&mut pod, "db-0", templates), has_all);
         let claimed = |volume: &Volume| volume.persistent_volume_claim.clone().unwrap_or_default().claim_name;
         let has: Vec<(String, String)> = pod.spec.volumes.iter().map(|volume| (volume.name.clone(), claimed(volume))).collect();
         let has: Vec<(&str, &str)> = has.iter().map(|(name, claim)| (name.as_str(), claim.as_str())).collect();

@@ -113,6 +113,12 @@ fn the_pods_of_a_statefulset_go_where_their_volumes_are() {
         ["us-east-1b", "us-east-1c"].map(|zone| answer.contains(&format!("narrowed by its pods: topology.kubernetes.io/zone In [{zone}]")))
     };
     assert_eq!(zones(1, std::slice::from_ref(&class)), [true, false]);
+    // One that is ending leaves its volume to the pod that takes its place.
+    let ending = owned("db-0", "StatefulSet", "db", "")
+        .replace("labels: {app: web}", "labels: {app: web}, deletionTimestamp: '2030-01-01T00:00:00Z'")
+        .replace("spec: {containers", "spec: {nodeName: node-1, containers");
+    let own_claim = claim.replace("data-db-1", "data-db-0");
+    assert_eq!(zones(1, &[class.clone(), own_claim, volume.clone(), ending]), [false, true]);
     assert_eq!(zones(2, &[class, claim, volume]), [true, true]);
     assert_eq!(zones(2, &[]), [false, false]);
     // What the template says of a volume that is claimed does not count: no cluster has a claim of that name.
