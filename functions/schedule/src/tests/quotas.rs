@@ -13,7 +13,7 @@ use whittle_ports::{Report, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_solver::Memory;
 use whittle_testkit::{after, begun, default_spec, machine, planned, stored};
-use whittle_units::{ClusterName, Price, SignedDuration};
+use whittle_units::{ClusterName, Price, Quantity, SignedDuration};
 
 fn options() -> Options {
     whittle_snapshot::options(&Settings::default())
@@ -81,7 +81,9 @@ fn a_machine_that_may_count_for_another_quota_is_launched() {
     other.requirements.retain(|requirement| requirement.key != labels::INSTANCE_TYPE);
     other.requirements.push(Requirement::is_in(labels::INSTANCE_TYPE, ["g5.xlarge"]));
     assert_eq!(launched_of(vec![four()]), 1);
-    assert_eq!(launched_of(vec![four(), other]), 3);
+    assert_eq!(launched_of(vec![four(), other.clone()]), 3);
+    other.capacity.set("nvidia.com/gpu", Quantity::from_units(1));
+    assert_eq!(launched_of(vec![four(), other]), 1, "launches do without accelerators while others remain");
     assert_eq!(launched_of(vec![of_both_markets()]), 3, "launches take spot first");
 }
 
@@ -99,8 +101,12 @@ fn of_both_markets() -> InstanceType {
 
 /// The capacity types that the machines of a plan for three pods may have, sorted, with the cheapest price of each machine.
 fn markets_of(refused: &[StockOut], change: impl Fn(&mut NewClaim)) -> Vec<(String, Price)> {
+    markets_among(vec![of_both_markets()], refused, change)
+}
+
+fn markets_among(types: Vec<InstanceType>, refused: &[StockOut], change: impl Fn(&mut NewClaim)) -> Vec<(String, Price)> {
     let mut seen = three_pods();
-    seen.catalog = [("default".to_owned(), Arc::new(vec![of_both_markets()].into()))].into();
+    seen.catalog = [("default".to_owned(), Arc::new(types.into()))].into();
     let mut plan = checked(&seen.input(), &options(), &ClusterName::new("c")).unwrap();
     assert_eq!(plan.claims.len(), 3);
     plan.claims.iter_mut().for_each(change);
@@ -145,10 +151,49 @@ fn what_a_spot_quota_has_no_room_for_is_launched_on_demand_at_once() {
 }
 
 #[test]
+fn what_is_sold_in_other_zones_alone_is_no_way_out() {
+    let mut apart = of_both_markets();
+    apart.requirements.retain(|requirement| requirement.key != labels::ZONE);
+    apart.requirements.push(Requirement::is_in(labels::ZONE, ["a", "b"]));
+    apart.offerings[1].requirements[1] = Requirement::is_in(labels::ZONE, ["b"]);
+    let launched_in = |zone: &str, kind: &str| {
+        let markets = markets_among(vec![apart.clone()], &[refused("standard", kind, 5)], |claim| {
+            of_any_market(claim);
+            claim.requirements.retain(|known| known.key != labels::ZONE);
+            claim.requirements.push(Requirement::is_in(labels::ZONE, [zone]));
+        });
+        assert!(markets.iter().all(|(market, _)| market == "any"), "{markets:?}");
+        markets.len()
+    };
+    assert_eq!((launched_in("a", "on-demand"), launched_in("a", "spot")), (1, 3), "spot machines are in b");
+    assert_eq!((launched_in("b", "on-demand"), launched_in("b", "spot")), (3, 1), "those on demand are in a");
+}
+
+#[test]
+fn a_machine_is_held_to_no_capacity_type_in_which_it_lacks_values_that_are_asked_for() {
+    let mut spot = of_both_markets();
+    spot.name = "five".into();
+    spot.requirements.retain(|requirement| ![labels::INSTANCE_TYPE, labels::CAPACITY_TYPE].contains(&requirement.key.as_str()));
+    spot.requirements.push(Requirement::is_in(labels::INSTANCE_TYPE, ["five"]));
+    spot.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["spot"]));
+    spot.offerings.remove(0);
+    let launched_with = |min_values: Option<u32>| {
+        let types = vec![of_both_markets(), spot.clone()];
+        let launched = markets_among(types, &[refused("standard", "spot", 5)], |claim| {
+            of_any_market(claim);
+            claim.instance_type_min_values = min_values;
+        });
+        launched.len()
+    };
+    assert_eq!((launched_with(None), launched_with(Some(2))), (3, 1));
+}
+
+#[test]
 fn claims_that_wait_for_their_machine_take_their_part() {
     let mut claim = planned("earlier", default_spec());
     claim.spec.node_pool = "default".into();
     claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["four"])];
+    claim.spec.instance_types = vec!["four".into()];
     let launching: Claim = after(&claim, &[begun("t")], now());
     let launched = after(&launching, &[Event::FleetAnswered(machine("i-1"))], now());
     for (claim, expected) in [(claim, 1), (launching, 1), (launched, 2)] {

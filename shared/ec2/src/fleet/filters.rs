@@ -162,12 +162,15 @@ fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
 /// Resources of special types, which are avoided for pods that do not request them.
 const EXOTIC: &[&str] = &["nvidia.com/gpu", "amd.com/gpu", "aws.amazon.com/neuron", "aws.amazon.com/neuroncore", "habana.ai/gaudi"];
 
+/// Whether a type is metal or accelerated: a launch without `minValues` does without it while others remain.
+#[must_use]
+pub fn is_exotic(instance_type: &InstanceType) -> bool {
+    instance_type.label(labels::INSTANCE_SIZE).is_some_and(|size| size.contains("metal"))
+        || EXOTIC.iter().any(|name| !instance_type.capacity.get(name).is_zero())
+}
+
 /// Keeps metal and accelerated types only if nothing else remains.
 fn without_exotic(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
-    let is_exotic = |each: &InstanceType| {
-        each.label(labels::INSTANCE_SIZE).is_some_and(|size| size.contains("metal"))
-            || EXOTIC.iter().any(|name| !each.capacity.get(name).is_zero())
-    };
     if candidates.iter().all(|candidate| is_exotic(candidate.instance_type)) {
         return candidates;
     }

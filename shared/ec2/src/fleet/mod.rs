@@ -6,7 +6,7 @@ mod outcome;
 mod request;
 mod template;
 
-pub use filters::{Candidate, Demand, FilterError, MAX_TYPES, MinValuesPolicy, select};
+pub use filters::{Candidate, Demand, FilterError, MAX_TYPES, MinValuesPolicy, is_exotic, select};
 pub use machine::{MachineFacts, Purchase, machine_facts};
 pub use outcome::{FleetFailure, Marks, failure, marks};
 pub use request::{
