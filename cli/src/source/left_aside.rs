@@ -34,12 +34,18 @@ impl<'o> Known<'o> {
         if pod.is_bound() {
             return format!("it runs on {}, a node that is not among the objects: nothing is planned for it", pod.spec.node_name);
         }
+        if let Some(why) = bound_no_more(pod) {
+            return why;
+        }
         if pods::is_daemon_owned(pod) {
             return match self.has_daemon_set_of(pod) {
                 true => "a DaemonSet owns it: it is counted on every machine that it would run on",
                 false => "a DaemonSet owns it that is not among the objects: it is counted on no machine",
             }
             .to_owned();
+        }
+        if let Some(owner) = pod.metadata.owner_references.iter().find(|owner| owner.kind == "DaemonSet") {
+            return format!("a DaemonSet of {} owns it, whose controller places it: it is counted on no machine", owner.api_version);
         }
         let nominated = &pod.status.nominated_node_name;
         if self.going.contains(nominated.as_str()) {
@@ -78,6 +84,16 @@ impl<'o> Known<'o> {
         let is_told = pods::is_provisionable(pod) || !pod.spec.scheduling_gates.is_empty();
         pods::is_active(pod) && !of_node && !runs && !is_counted && !is_told
     }
+}
+
+/// Why kube-scheduler binds a pod without a node no more.
+fn bound_no_more(pod: &Pod) -> Option<String> {
+    if pod.is_terminal() {
+        return Some(format!("it has ended (status.phase {}): nothing binds it to a node any more", pod.status.phase));
+    }
+    let is_deleting = pod.metadata.is_deleting();
+    is_deleting
+        .then(|| "it is being deleted: nothing binds it to a node any more, and it is gone once its metadata.finalizers are".to_owned())
 }
 
 /// Of pods that nothing else tells of, by reason.

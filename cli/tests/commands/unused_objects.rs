@@ -261,6 +261,9 @@ fn pods_that_are_neither_planned_nor_on_a_known_node_are_told() {
         pod("daemon", owned, "", "phase: Pending"),
         pod("failed", "", "", &format!("{waits}SchedulerError}}]")),
         pod("done", "", ", nodeName: missing", "phase: Succeeded"),
+        pod("kruise", &owned.replace("apps/v1", "apps.kruise.io/v1alpha1"), "", &format!("{waits}Unschedulable}}]")),
+        pod("going", ", deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: [a.b/c]", "", &format!("{waits}Unschedulable}}]")),
+        pod("ended", "", "", &format!("{waits}Unschedulable}}]").replace("Pending", "Failed")),
     ];
     let given = format!("{}{}", pool(""), pods.concat());
     let output = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &given);
@@ -273,7 +276,15 @@ fn pods_that_are_neither_planned_nor_on_a_known_node_are_told() {
     ] {
         assert!(told.contains(reason), "{reason}\n{told}");
     }
-    assert!(!told.contains("done"), "{told}");
+    assert!(["done", "going", "ended"].iter().all(|name| !told.contains(&format!("default/{name}"))), "{told}");
+    for (name, why) in [
+        ("kruise", "a DaemonSet of apps.kruise.io/v1alpha1 owns it, whose controller places it"),
+        ("going", "it is being deleted: nothing binds it to a node any more"),
+        ("ended", "it has ended (status.phase Failed): nothing binds it to a node any more"),
+    ] {
+        let explained = out(&whittle(&["explain", name, "-f", "-", "--region", "us-east-1"], &given));
+        assert!(explained.contains(why), "{explained}");
+    }
     let node = "---\n{apiVersion: v1, kind: Node, metadata: {name: gone}, status: {capacity: {cpu: '4', memory: 8Gi, pods: '9'}}}\n";
     let there = format!("{given}{node}");
     let told = err(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &there));
