@@ -3,9 +3,10 @@
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_model::requirements::from_requirements;
-use whittle_model::scheduling::{LeftOut, NewClaim, Plan, Reason};
+use whittle_model::scheduling::{LeftOut, NewClaim, Offer, Plan, Reason};
 use whittle_ports::Report;
-use whittle_snapshot::{QuotaFit, QuotaRoom, Snapshot};
+use whittle_snapshot::{QuotaFit, QuotaRoom, Snapshot, is_usable};
+use whittle_units::Price;
 
 /// Takes the machines out of a plan for which there is a reason. Their pods are left out.
 pub(crate) fn set_aside(plan: &mut Plan, mut why: impl FnMut(&mut NewClaim) -> Option<Reason>) {
@@ -40,7 +41,7 @@ pub(crate) fn over_quota(plan: &mut Plan, snapshot: &Snapshot, report: &mut Repo
     });
 }
 
-/// Has a machine launched with one capacity type.
+/// Has a machine launched with one capacity type, at its prices.
 fn narrow(new: &mut NewClaim, capacity_type: &str, snapshot: &Snapshot) {
     let only = Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type]);
     match new.requirements.iter().position(|known| known.key == only.key) {
@@ -52,9 +53,23 @@ fn narrow(new: &mut NewClaim, capacity_type: &str, snapshot: &Snapshot) {
     }
     let Some(types) = snapshot.catalog.get(&new.node_pool) else { return };
     let wanted = from_requirements(&new.requirements);
-    let offerings = new.instance_types.iter().filter_map(|name| types.find(name)).flat_map(|known| &known.offerings);
-    let allowed = offerings.filter(|offering| offering.available && from_requirements(&offering.requirements).intersects(&wanted).is_ok());
-    let prices: Vec<_> = allowed.map(|offering| offering.price).collect();
-    new.offerings = prices.len();
-    new.cheapest_price = prices.into_iter().min().unwrap_or(new.cheapest_price);
+    let mut offers: Vec<(Price, &str, &str)> = Vec::new();
+    for known in new.instance_types.iter().filter_map(|name| types.find(name)) {
+        let usable = known.offerings.iter().filter(|offering| is_usable(offering, &wanted));
+        offers.extend(usable.map(|offering| (offering.price, known.name.as_str(), offering.zone())));
+    }
+    offers.sort_unstable();
+    new.offerings = offers.len();
+    let Some((cheapest, best, _)) = offers.first().copied() else { return };
+    new.cheapest_price = cheapest;
+    let offer = |(price, instance_type, zone): &(Price, &str, &str)| Offer {
+        instance_type: (*instance_type).to_owned(),
+        zone: (*zone).to_owned(),
+        capacity_type: capacity_type.to_owned(),
+        price: *price,
+    };
+    new.why.cheapest = offers.first().map(offer);
+    new.why.next_offer = offers.get(1).map(offer);
+    let other = offers.iter().find(|(_, instance_type, _)| *instance_type != best);
+    new.why.next_best = other.map(|(price, instance_type, _)| ((*instance_type).to_owned(), *price));
 }

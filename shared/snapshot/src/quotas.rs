@@ -8,7 +8,7 @@ use whittle_api::labels;
 use whittle_claims::{Claim, OfferingKey, Phase};
 use whittle_ec2::fleet::{MAX_TYPES, is_exotic};
 use whittle_ec2::instance_types::quota_of;
-use whittle_model::requirements::from_requirements;
+use whittle_model::requirements::{Requirements, from_requirements};
 use whittle_model::scheduling::NewClaim;
 
 /// A quota, and the capacity type that it is of.
@@ -111,15 +111,9 @@ struct Choice<'s> {
 /// many types as it takes, and exotic ones only where there are no others.
 fn choices<'s>(types: impl IntoIterator<Item = &'s InstanceType>, requirements: &[Requirement], has_min_values: bool) -> Vec<Choice<'s>> {
     let wanted = from_requirements(requirements);
-    let meets = |own: &Requirement| {
-        wanted.get(own.key.as_str()).is_none_or(|allowed| match own.operator {
-            Operator::In => own.values.iter().any(|value| allowed.has(value)),
-            _ => allowed.allows_absence(),
-        })
-    };
     let (mut plain, mut exotic) = (Vec::new(), Vec::new());
     for instance_type in types {
-        let usable = instance_type.offerings.iter().filter(|offering| offering.available && offering.requirements.iter().all(meets));
+        let usable = instance_type.offerings.iter().filter(|offering| is_usable(offering, &wanted));
         let kinds: BTreeSet<&'s str> = usable.map(Offering::capacity_type).collect();
         if kinds.is_empty() {
             continue;
@@ -135,6 +129,18 @@ fn choices<'s>(types: impl IntoIterator<Item = &'s InstanceType>, requirements: 
         return exotic;
     }
     plain
+}
+
+/// Whether a machine of these requirements can be had by an offering. Nothing is built, because a claim may have thousands of them.
+#[must_use]
+pub fn is_usable(offering: &Offering, wanted: &Requirements) -> bool {
+    let meets = |own: &Requirement| {
+        wanted.get(own.key.as_str()).is_none_or(|allowed| match own.operator {
+            Operator::In => own.values.iter().any(|value| allowed.has(value)),
+            _ => allowed.allows_absence(),
+        })
+    };
+    offering.available && offering.requirements.iter().all(meets)
 }
 
 /// The capacity types that a machine can be had with, in the order in which its launch takes the first.

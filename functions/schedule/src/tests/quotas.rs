@@ -114,7 +114,10 @@ fn markets_among(types: Vec<InstanceType>, refused: &[StockOut], change: impl Fn
     over_quota(&mut plan, &seen, &mut Report::default());
     let market = |claim: &NewClaim| {
         let only = claim.requirements.iter().find(|known| known.key == labels::CAPACITY_TYPE && known.values.len() == 1);
-        (only.map_or_else(|| "any".to_owned(), |known| known.values[0].clone()), claim.cheapest_price)
+        let only = only.map_or_else(|| "any".to_owned(), |known| known.values[0].clone());
+        let told = claim.why.cheapest.as_ref().map(|offer| (offer.capacity_type.clone(), offer.price));
+        assert!(only != "on-demand" || told == Some((only.clone(), claim.cheapest_price)), "{told:?}");
+        (only, claim.cheapest_price)
     };
     let mut markets: Vec<_> = plan.claims.iter().map(market).collect();
     markets.sort();
