@@ -41,6 +41,8 @@ const TIME_PER_BATCH: SignedDuration = SignedDuration::from_secs(1);
 const ROUNDS_MAX: u32 = 4;
 /// How often a run looks because somebody rang while it worked; a doorbell takes it from there.
 const LOOKS_MAX: u32 = 8;
+/// How long a device plugin may take before the pods on a Node are asked for what the Node lacks.
+const DEVICE_PLUGIN_TIME: SignedDuration = SignedDuration::from_mins(2);
 /// Claims that are read one by one: as many requests as a list of all takes.
 const NAMED_MAX: usize = SHARDS as usize;
 
@@ -220,6 +222,15 @@ fn is_waiting(claim: &Claim, now: Timestamp) -> bool {
         Phase::Registered { since, .. } => now.duration_since(*since) < REGISTRATION_TIMEOUT,
         _ => false,
     }
+}
+
+/// Whether this look reads the pods on a Node that lacks a resource: about once a minute while the claim is polled, because those of a job
+/// may be gone before that ends.
+fn looks_for_devices(claim: &Claim, now: Timestamp) -> bool {
+    let Phase::Registered { since, .. } = &claim.phase else { return false };
+    let waited = now.duration_since(*since);
+    let is_its_turn = waited.as_secs() % 60 < poll::POLL_INTERVAL.as_secs();
+    !is_waiting(claim, now) || waited >= DEVICE_PLUGIN_TIME && is_its_turn
 }
 
 fn wants_tags(claim: &Claim) -> bool {
@@ -431,8 +442,8 @@ impl<P: Rights> Run<'_, P> {
         self.ports.cluster().patch_node(self.cluster, &meta.name, version, &patch).await
     }
 
-    /// Why the registered Nodes of a claim are not initialized yet. Once nobody polls for a resource any more, the pods that run there tell
-    /// whether a DRA driver has it.
+    /// Why the registered Nodes of a claim are not initialized yet. For a resource that has not come for a while, the pods that run there
+    /// tell whether a DRA driver has it.
     async fn lacking_for_long(
         &self,
         claim: &Claim,
@@ -442,7 +453,7 @@ impl<P: Rights> Run<'_, P> {
         let found = lacking(claim, nodes);
         let is_resource = found.as_ref().is_some_and(|(reason, _)| *reason == decide::RESOURCE_NOT_REGISTERED);
         let [node] = nodes else { return Ok(found) };
-        if !is_resource || is_waiting(claim, now) {
+        if !is_resource || !looks_for_devices(claim, now) {
             return Ok(found);
         }
         let there = self.ports.cluster().read(self.cluster, Scope::Pods, Some(&node.metadata.name)).await?;

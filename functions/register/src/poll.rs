@@ -7,7 +7,7 @@ use whittle_ports::{Clock, HandleError, Queues, RecordReader, Records, Safeguard
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Node events trigger a run at once; this is for clusters without a webhook.
-const POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
+pub(crate) const POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(5);
 
 /// When the next delayed doorbell of `register` is due. Written by `register` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

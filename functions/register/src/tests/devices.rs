@@ -62,9 +62,13 @@ impl Interceptor for PodReads {
 
 #[test]
 fn a_node_whose_pods_have_a_resource_from_a_dra_driver_is_initialized() {
-    let (early, late) = (SignedDuration::from_mins(14), SignedDuration::from_mins(15));
-    assert_eq!(without_device_plugin(late, Some(with_device("gpu"))), ("Initialized", 1));
+    let seconds = SignedDuration::from_secs;
+    let late = SignedDuration::from_mins(15) + seconds(30);
+    for waited in [seconds(120), seconds(301), late] {
+        assert_eq!(without_device_plugin(waited, Some(with_device("gpu"))), ("Initialized", 1), "{waited}");
+    }
     assert_eq!(without_device_plugin(late, Some(with_device("nic"))), ("Registered", 1), "it is another resource");
     assert_eq!(without_device_plugin(late, None), ("Registered", 1));
-    assert_eq!(without_device_plugin(early, Some(with_device("gpu"))), ("Registered", 0), "a device plugin may still be starting");
+    assert_eq!(without_device_plugin(seconds(60), Some(with_device("gpu"))), ("Registered", 0), "a device plugin may still be starting");
+    assert_eq!(without_device_plugin(seconds(330), Some(with_device("gpu"))), ("Registered", 0), "not with every look");
 }
