@@ -5,6 +5,7 @@ use crate::{Rights, Run, state, write};
 use serde::{Deserialize, Serialize};
 use whittle_api::k8s::Pod;
 use whittle_claims::{Doorbell, Record};
+use whittle_model::pods::is_active;
 use whittle_ports::{Batching, Clock, HandleError, Queues, Records, Report};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -65,13 +66,13 @@ impl<P: Rights> Run<'_, P> {
 
 /// Whether the scheduler has given up on a pod within the idle time, or has not looked at one yet. Timestamps of an API server are whole
 /// seconds, rounded down; one from the future is of a clock that differs, and says nothing. A pod that nobody looks at for longer than a
-/// plan may wait is another scheduler's, or has gates; one of Fargate's needs no machine. Pure.
+/// plan may wait is another scheduler's, or has gates; one of Fargate's needs no machine, and one that is deleted is never bound. Pure.
 fn is_arriving(unbound: &[Pod], batching: Batching, now: Timestamp) -> bool {
     let is_within = |since: Option<Timestamp>, span| {
         let age = since.map(|since| now.duration_since(since));
         age.is_some_and(|age| age >= SignedDuration::ZERO && age < span)
     };
-    let waits = |pod: &&Pod| !pod.is_terminal() && !pod.is_bound() && !pod.metadata.labels.contains_key(FARGATE);
+    let waits = |pod: &&Pod| is_active(pod) && !pod.is_bound() && !pod.metadata.labels.contains_key(FARGATE);
     unbound.iter().filter(waits).any(|pod| match pod.condition(write::POD_SCHEDULED) {
         Some(_) => pod.is_marked_unschedulable() && is_within(write::waiting_since(pod), batching.idle),
         None => batching.idle > SignedDuration::ZERO && is_within(pod.metadata.creation_timestamp, batching.max),
@@ -139,7 +140,9 @@ mod tests {
         bound.spec.node_name = "n".into();
         let mut failed = marked(100);
         failed.status.phase = "Failed".into();
-        assert!(!arrives(&[bound, failed], 100));
+        let mut deleted = marked(100);
+        deleted.metadata.deletion_timestamp = Some(at(100));
+        assert!(!arrives(&[bound, failed, deleted], 100));
         assert!(!is_arriving(&[marked(100), created(100)], Batching::default(), at(100)), "plans at once");
     }
 

@@ -6,6 +6,7 @@ use futures::join;
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, conditions};
 use whittle_claims::{Claim, Expectation, ExpectedPage, Phase, Stored, expected_after};
+use whittle_model::pods::is_active;
 use whittle_model::scheduling::Plan;
 use whittle_ports::{ClaimStore, Clock, HandleError, Listing, Report};
 use whittle_units::{SignedDuration, Timestamp};
@@ -90,7 +91,7 @@ pub(crate) fn empty_report() -> Report {
 /// Whether none of the objects that a plan can be for is there. One that cannot be read may be one. Overlays count, because a plan
 /// writes their status. Pure.
 fn is_empty(seen: &ClusterObjects) -> bool {
-    seen.pods.iter().all(|pod| pod.is_terminal() || pod.is_bound())
+    seen.pods.iter().all(|pod| !is_active(pod) || pod.is_bound())
         && seen.capacity_buffers.is_empty()
         && seen.node_overlays.is_empty()
         && seen.unreadable.is_empty()

@@ -56,6 +56,10 @@ fn where_no_pod_waits_one_question_is_enough() {
     let mut failed = pod("failed", 1);
     failed.status.phase = "Failed".into();
     world.create(failed);
+    let mut deleted_pod = pod("deleted", 1);
+    deleted_pod.metadata.deletion_timestamp = Some(at(-60));
+    deleted_pod.metadata.finalizers = vec!["a.b/c".into()];
+    world.create(deleted_pod);
     world.store(&serving());
     world.store(&step(&planned("gone"), &Event::DeletionRequested(deleted()), at(-500)).unwrap());
     let report = run(&world);
