@@ -1,7 +1,9 @@
 //! Volumes of StorageClasses that make none (`kubernetes.io/no-provisioner`): somebody makes them beforehand, and kube-scheduler binds a
 //! free one that a pod's node reaches (scheduling 8.3).
 
-use std::collections::BTreeMap;
+use super::volumes::volume_terms;
+use crate::requirements::Requirements;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{PersistentVolume, PersistentVolumeClaim};
 use whittle_api::{ClusterObjects, labels};
 
@@ -43,6 +45,10 @@ impl<'a> StaticVolumes<'a> {
         Self { volumes, waiting }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.volumes.is_empty()
+    }
+
     /// The volumes of which one can be bound to an unbound claim, perhaps none. `None` where the class makes volumes, or new machines may
     /// bring some. Claims begin with different ones, so that pods which are planned together are not all sent to one volume.
     pub(super) fn of_claim(&self, claim: &PersistentVolumeClaim) -> Option<Vec<&'a PersistentVolume>> {
@@ -60,6 +66,35 @@ impl<'a> StaticVolumes<'a> {
         }
         Some(suitable)
     }
+}
+
+/// Whether each of several claims can have a volume of its own at a place, of those that suit it.
+pub(super) fn have_one_each(place: &Requirements, suitable: &[Vec<&PersistentVolume>]) -> bool {
+    let reaches = |volume: &PersistentVolume| {
+        let terms = volume_terms(volume);
+        terms.is_empty() || terms.iter().any(|term| term.intersects(place).is_ok())
+    };
+    let there = |volumes: &Vec<&PersistentVolume>| -> Vec<String> {
+        volumes.iter().filter(|volume| reaches(volume)).map(|volume| volume.metadata.name.clone()).collect()
+    };
+    let choices: Vec<Vec<String>> = suitable.iter().map(there).collect();
+    let mut holders = BTreeMap::new();
+    (0..choices.len()).all(|claim| takes_one(claim, &choices, &mut holders, &mut BTreeSet::new()))
+}
+
+/// Gives a claim a volume, for which others may have to take another of theirs.
+fn takes_one<'v>(claim: usize, choices: &'v [Vec<String>], holders: &mut BTreeMap<&'v str, usize>, tried: &mut BTreeSet<&'v str>) -> bool {
+    for volume in choices[claim].iter().map(String::as_str) {
+        if !tried.insert(volume) {
+            continue;
+        }
+        let holder = holders.get(volume).copied();
+        if holder.is_none_or(|holder| takes_one(holder, choices, holders, tried)) {
+            holders.insert(volume, claim);
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether kube-scheduler would bind a volume to a claim, as far as that does not depend on the node. One that names the claim need not

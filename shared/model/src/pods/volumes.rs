@@ -2,7 +2,7 @@
 //! them.
 
 use super::is_active;
-use super::static_volumes::StaticVolumes;
+use super::static_volumes::{StaticVolumes, have_one_each};
 use crate::requirements::{Allowed, Requirements, canonical_key, term_requirements};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
@@ -90,7 +90,7 @@ impl<'a> Volumes<'a> {
                 "persistentvolumeclaim \"{name}\" is {ONE_POD} and used by {user}: no other pod can run before that one has ended"
             ))
         }));
-        out
+        if out.is_empty() { self.too_few_volumes_error(pod).into_iter().collect() } else { out }
     }
 
     fn claim_error(&self, namespace: &str, name: &str) -> Option<String> {
@@ -140,6 +140,35 @@ impl<'a> Volumes<'a> {
         })
     }
 
+    /// That no node reaches a free volume for each of the pod's claims.
+    fn too_few_volumes_error(&self, pod: &Pod) -> Option<String> {
+        let to_bind = self.to_bind(pod);
+        if to_bind.len() < 2 {
+            return None;
+        }
+        let places = self.alternatives(pod).unwrap_or_default();
+        let is_enough_at = |place: &Requirements| have_one_each(place, &to_bind);
+        let is_enough = if places.is_empty() { is_enough_at(&Requirements::new()) } else { places.iter().any(is_enough_at) };
+        let count = to_bind.len();
+        (!is_enough).then(|| {
+            format!(
+                "no node reaches a persistentvolume of its own for each of {count} persistentvolumeclaims whose storageclass makes none: \
+                 create more where the others are"
+            )
+        })
+    }
+
+    /// The volumes that can be bound to each of the pod's claims that somebody has to make a volume for.
+    fn to_bind(&self, pod: &Pod) -> Vec<Vec<&'a PersistentVolume>> {
+        if self.made_beforehand.is_empty() {
+            return Vec::new();
+        }
+        let names: BTreeSet<String> = pod.volume_claim_names().collect();
+        let claims = names.iter().filter_map(|name| self.claims.get(&(pod.metadata.namespace.as_str(), name.as_str())));
+        let unbound = claims.filter(|claim| claim.spec.volume_name.is_empty());
+        unbound.filter_map(|claim| self.made_beforehand.of_claim(claim)).collect()
+    }
+
     /// That a volume is to be made for a node that is gone: a provisioner that runs notices soon, and then any node will do.
     fn selected_node_error(&self, claim: &PersistentVolumeClaim, class: &StorageClass) -> Option<String> {
         let node = claim.metadata.annotation(SELECTED_NODE)?;
@@ -182,6 +211,10 @@ impl<'a> Volumes<'a> {
             }
             out = if out.is_empty() { of_claim } else { combine(&out, &of_claim) };
             out.truncate(MAX_ALTERNATIVES);
+        }
+        let to_bind = self.to_bind(pod);
+        if to_bind.len() > 1 && out.iter().any(|place| have_one_each(place, &to_bind)) {
+            out.retain(|place| have_one_each(place, &to_bind));
         }
         Ok(out)
     }
@@ -295,7 +328,7 @@ fn users(objects: &ClusterObjects) -> BTreeMap<(&str, &str), &Pod> {
 
 /// Where a volume can be attached: by its node affinity, and by its label of the zone, which kube-scheduler compares as well. Several zones
 /// in a label are joined by two underscores.
-fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
+pub(super) fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
     let mut terms = affinity_terms(volume);
     if let Some(zones) = ZONE_LABELS.iter().find_map(|key| volume.metadata.label(key)) {
         if terms.is_empty() {

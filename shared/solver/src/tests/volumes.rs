@@ -409,6 +409,25 @@ fn pods_that_wait_for_volumes_which_somebody_has_made_begin_with_different_ones(
     assert_eq!(world.counts(labels::ZONE, "db"), [1, 1, 1]);
 }
 
+#[test]
+fn claims_of_one_pod_need_a_volume_each_where_it_runs() {
+    let with = |zones: &[&str], claims: &[&str]| {
+        let mut world = awaiting(&json!({}));
+        world.objects.pods.clear();
+        claim(&mut world, "wal", json!({"storageClassName": "manual"}));
+        world.pod("it", using(claims));
+        zones.iter().enumerate().for_each(|(n, zone)| made(&mut world, &format!("pv-{n}"), zone, &json!({})));
+        world
+    };
+    zone_of(&mut with(&[Z[0], Z[1], Z[1]], &["data", "wal"]), Some(Z[1]));
+    zone_of(&mut with(&[Z[0]], &["data", "data"]), Some(Z[0]));
+    for zones in [&[Z[0]][..], &[Z[0], Z[1]][..]] {
+        let plan = with(zones, &["data", "wal"]).plan();
+        assert_eq!((left(&plan), plan.claims.len()), (vec!["it"], 0));
+        assert!(reasons(&plan)[0].contains("of its own for each of 2 persistentvolumeclaims"), "{:?}", reasons(&plan));
+    }
+}
+
 /// The plan for a second pod with the claim of a pod that runs, which leaves no room on its node.
 fn second(mode: &str, change: fn(&mut Pod)) -> Plan {
     let mut world = World::new();
