@@ -166,9 +166,8 @@ impl SqsQueues {
             }
         };
         let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
-        let send = |request: SendMessageFluentBuilder| {
-            request.customize().config_override(Builder::new().timeout_config(limits.clone())).send()
-        };
+        let send =
+            |request: SendMessageFluentBuilder| request.customize().config_override(Builder::new().timeout_config(limits.clone())).send();
         let mut sent = send(request.clone()).await;
         if has_tenant && sent.as_ref().is_err_and(is_of_parameter) {
             sent = send(request.set_message_group_id(None)).await;

@@ -319,7 +319,7 @@ fn why(problem: &Problem<'_>, claim: &Claim, last: &FinalClaim, view: &View) -> 
         .sets
         .get(last.set)
         .iter()
-        .filter(|(key, allowed)| template.get(*key) != Some(*allowed) && excludes(*key, *allowed))
+        .filter(|(key, allowed)| template.get(*key) != Some(*allowed) && excludes(key, allowed))
         .map(|(key, allowed)| format!("{} {}", problem.names.key_name(*key), problem.names.spell_vals(allowed)))
         .collect();
     ClaimWhy { passed_over: Vec::new(), cheapest, next_offer, next_best, narrowed }

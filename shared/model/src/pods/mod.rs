@@ -10,6 +10,7 @@ mod requests;
 mod static_volumes;
 mod tolerations;
 mod validation;
+mod volume_place;
 mod volumes;
 
 pub use budgets::{Covered, budget_covers, budget_status, is_ready};

@@ -1,7 +1,7 @@
 //! Volumes of StorageClasses that make none (`kubernetes.io/no-provisioner`): somebody makes them beforehand, and kube-scheduler binds a
 //! free one that a pod's node reaches (scheduling 8.3).
 
-use super::volumes::volume_terms;
+use super::volume_place::volume_terms;
 use crate::requirements::Requirements;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{PersistentVolume, PersistentVolumeClaim};

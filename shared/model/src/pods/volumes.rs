@@ -3,7 +3,8 @@
 
 use super::is_active;
 use super::static_volumes::{StaticVolumes, have_one_each};
-use crate::requirements::{Allowed, Requirements, canonical_key, term_requirements};
+use super::volume_place::volume_terms;
+use crate::requirements::{Allowed, Requirements, canonical_key};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use whittle_api::{ClusterObjects, labels};
@@ -16,8 +17,6 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const ONE_POD: &str = "ReadWriteOncePod";
 /// The driver of EBS volumes, on nodes that run one: how many it attaches is known of each instance type.
 pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// Labels of volumes that kube-scheduler compares with the zone of nodes.
-const ZONE_LABELS: [&str; 2] = [labels::ZONE, "failure-domain.beta.kubernetes.io/zone"];
 /// Limit on combinations of alternatives: real pods have far fewer, and one pod must not slow down all others.
 const MAX_ALTERNATIVES: usize = 64;
 
@@ -326,21 +325,6 @@ fn users(objects: &ClusterObjects) -> BTreeMap<(&str, &str), &Pod> {
     used.filter(|(claim, _)| of_one_pod.contains(claim)).collect()
 }
 
-/// Where a volume can be attached: by its node affinity, and by its label of the zone, which kube-scheduler compares as well. Several zones
-/// in a label are joined by two underscores.
-pub(super) fn volume_terms(volume: &PersistentVolume) -> Vec<Requirements> {
-    let mut terms = affinity_terms(volume);
-    if let Some(zones) = ZONE_LABELS.iter().find_map(|key| volume.metadata.label(key)) {
-        if terms.is_empty() {
-            terms.push(Requirements::new());
-        }
-        for term in &mut terms {
-            term.add(labels::ZONE.to_owned(), Allowed::one_of(zones.split("__").map(str::to_owned)));
-        }
-    }
-    terms
-}
-
 /// Where one of several volumes can be attached, in their order. Empty means anywhere.
 fn terms_of_any(volumes: &[&PersistentVolume]) -> Vec<Requirements> {
     let mut out: Vec<Requirements> = Vec::new();
@@ -357,23 +341,6 @@ fn terms_of_any(volumes: &[&PersistentVolume]) -> Vec<Requirements> {
     }
     out.truncate(MAX_ALTERNATIVES);
     out
-}
-
-fn affinity_terms(volume: &PersistentVolume) -> Vec<Requirements> {
-    let required = volume.spec.node_affinity.as_ref().and_then(|a| a.required.as_ref());
-    let on_host = volume.spec.local.is_some() || volume.spec.host_path.is_some();
-    let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
-    terms
-        .iter()
-        .filter(|t| !t.match_expressions.is_empty())
-        .map(|t| {
-            let mut reqs = term_requirements(t);
-            if on_host {
-                reqs.remove(labels::HOSTNAME);
-            }
-            reqs
-        })
-        .collect()
 }
 
 /// All compatible pairs, in order; all pairs if none is compatible, so that scheduling reports the conflict.
