@@ -129,6 +129,12 @@ impl World {
         claim.deletion.is_none() && record.is_some_and(|record| record.value.nodes == LeftNodes::HandOver)
     }
 
+    /// Whether an uninstallation lets go a machine that has no claim: its tag comes after its Node, because nobody would come back to that.
+    fn is_let_go_unclaimed(&self, id: &InstanceId) -> bool {
+        let record = self.store.read::<Uninstall>(&self.cluster.name, Uninstall::NAME, self.now()).ok().flatten();
+        self.store.owner(id).is_none() && record.is_some_and(|record| record.value.nodes == LeftNodes::Keep)
+    }
+
     /// A machine belongs to Karpenter from now on.
     pub(crate) fn observe_karpenter(&mut self, id: InstanceId) {
         self.monitor.karpenter_machines.insert(id);
@@ -496,7 +502,7 @@ impl World {
     /// Our finalizer is removed from the Node or NodeClaim of a machine.
     pub(crate) fn observe_finalizer_removed(&mut self, what: &str, provider: &ProviderId) {
         let alive = self.machine_of_provider(provider.as_str()).filter(|id| self.lives(id));
-        if let Some(id) = alive.filter(|id| !self.was_released(id)) {
+        if let Some(id) = alive.filter(|id| !self.was_released(id) && !self.is_let_go_unclaimed(id)) {
             self.report_violation(format!("{what} lost its finalizer before {id} was terminated"));
         }
     }
