@@ -82,7 +82,7 @@ fn containers_without_requests_have_those_of_their_namespace() {
         )
     };
     let said = planned(&[], &[web.clone(), range("700m")], "2 of 2", "2 pods that are not among the manifests");
-    assert!(!said.contains("no room is kept") && !said.contains("skipped"), "{said}");
+    assert!(!said.contains("no room is kept") && !said.contains("skipped LimitRange"), "{said}");
     let none = range("700m").replace("name: defaults", "name: defaults, namespace: other");
     planned(&[], &[web.clone(), none], "2 of 2", "no room is kept for what such pods use");
     let refused = err(&run(&["plan"], &[web, range("much")]));
