@@ -116,7 +116,7 @@ fn assert_is_gone(answer: &Result<(), ClusterError>) {
 }
 
 /// How often the successor of an evicted pod may be faster than the next request.
-const SUCCESSORS_MAX: u32 = 4;
+const SUCCESSORS_MAX: u32 = 20;
 
 async fn an_eviction_is_granted_once(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Evictions), name: &str, web: &str) {
     place.create(budget(web, web, 1)).await;
