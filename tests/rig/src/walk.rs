@@ -153,7 +153,10 @@ fn apart() -> Value {
 async fn a_launch_that_is_killed_buys_nothing_twice(rig: &Outside) -> Result<()> {
     let known: BTreeSet<String> = rig.machines().await?;
     rig.scale("apart", APART, &apart()).await?;
-    rig.until("EC2 has started a machine", BOUND_MAX, async |rig| Ok(rig.machines().await?.difference(&known).count() > 0)).await?;
+    // What comes after the call takes a tenth of a second.
+    let at_once = Duration::from_millis(5);
+    let started = async |rig: &Outside| Ok(rig.machines().await?.difference(&known).count() > 0);
+    rig.until_looking_every(at_once, "EC2 has started a machine", BOUND_MAX, started).await?;
     let killed = processes::kill(rig.ministack_process(), "Launch")?;
     ensure!(killed > 0, "no process of launch runs");
     let took = rig.until("all pods are bound", REPEATED_MAX, async |rig| Ok(rig.bound().await?.len() == APART)).await?;

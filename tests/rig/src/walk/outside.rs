@@ -103,8 +103,19 @@ impl Outside {
 
     /// Waits for a condition, and says how long that took.
     pub(crate) async fn until(&self, what: &str, most: Duration, condition: impl AsyncFn(&Self) -> Result<bool>) -> Result<Duration> {
+        self.until_looking_every(LOOK_EVERY, what, most, condition).await
+    }
+
+    /// The same for what does not last.
+    pub(crate) async fn until_looking_every(
+        &self,
+        pause: Duration,
+        what: &str,
+        most: Duration,
+        condition: impl AsyncFn(&Self) -> Result<bool>,
+    ) -> Result<Duration> {
         let begun = Instant::now();
-        let mut interval = tokio::time::interval(LOOK_EVERY);
+        let mut interval = tokio::time::interval(pause);
         let mut problem = None;
         while begun.elapsed() < most {
             interval.tick().await;
