@@ -156,23 +156,31 @@ fn a_node_that_never_registered_holds_no_machine_though_its_changes_are_refused(
     assert!(!ends_unchanged(&draining(), |_| {}), "the Node was read before it registered");
 }
 
+/// A machine whose deadline is after a minute, and whose Node has no finalizer of ours.
+fn ending_in_a_minute() -> Scene {
+    let scene = Scene::of(&ending(Some(at(60))));
+    scene.simulation.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
+    scene
+}
+
+/// A run beside a policy that refuses changes of Nodes.
+fn run_refused(scene: &Scene) -> Report {
+    let ports = scene.simulation.ports();
+    let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
+    block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+}
+
 #[test]
 fn a_node_whose_changes_are_refused_says_so_and_holds_no_machine_past_its_deadline() {
-    let mut scene = Scene::of(&ending(Some(at(60))));
-    scene.simulation.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
-    let run = |scene: &Scene| {
-        let ports = scene.simulation.ports();
-        let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
-        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
-    };
-    let report = run(&scene);
+    let mut scene = ending_in_a_minute();
+    let report = run_refused(&scene);
     assert_eq!((report.counted("left_for_later"), scene.state()), (1, InstanceState::Running), "its pods would come back");
     let events = scene.events("FailedDraining");
     assert!(events.len() == 2 && events.iter().all(|text| text.contains("denied the request")), "on Node and NodeClaim: {events:?}");
     scene.set_time(61);
-    assert_eq!(run(&scene).counted("left_for_later"), 0);
+    assert_eq!(run_refused(&scene).counted("left_for_later"), 0);
     scene.set_time(67);
-    let report = run(&scene);
+    let report = run_refused(&scene);
     assert_eq!((report.counted("termination_sent"), scene.state() == InstanceState::Running), (1, false));
     assert!(report.metrics.iter().any(|one| one.metric == "whittle_failed_runs"), "the policy is still in the way");
 }
@@ -180,21 +188,17 @@ fn a_node_whose_changes_are_refused_says_so_and_holds_no_machine_past_its_deadli
 /// A DaemonSet whose pods do not tolerate the taint has the next one there when the last is gone, as a ReplicaSet may.
 #[test]
 fn pods_that_come_back_to_a_node_that_cannot_be_closed_hold_no_machine_past_its_deadline() {
-    let mut scene = Scene::of(&ending(Some(at(60))));
-    scene.simulation.change::<Node>(NODE, |node| node.metadata.finalizers.clear());
-    let run = |scene: &Scene| {
-        let ports = scene.simulation.ports();
-        let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
-        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
-    };
+    let mut scene = ending_in_a_minute();
     scene.create(pod("old"));
+    let report = run_refused(&scene);
+    assert_eq!((report.counted("forced"), scene.state()), (0, InstanceState::Running), "it has until the deadline");
     scene.set_time(61);
-    let report = run(&scene);
+    let report = run_refused(&scene);
     assert_eq!((report.counted("forced"), report.counted("termination_sent")), (1, 0), "it is waited for");
     scene.set_time(64);
     scene.create(pod("next"));
     scene.set_time(67);
-    let report = run(&scene);
+    let report = run_refused(&scene);
     assert_eq!((report.counted("forced"), report.counted("termination_sent")), (1, 1));
     assert_ne!(scene.state(), InstanceState::Running);
 }
