@@ -12,8 +12,9 @@ use whittle_alarms::{Alarm, Names, Point};
 use whittle_api::KarpenterSign;
 use whittle_cli::local::session::{Place, Pool, Session};
 use whittle_cli::local::wiring::{self, Cloud, Handlers};
-use whittle_ports::Clock;
+use whittle_ports::metrics::Level;
 use whittle_ports::telemetry::{self, Telemetry};
+use whittle_ports::{Clock, ClusterError, HandleError, StoreError};
 use whittle_sim::region::PoolRefusal;
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 use whittle_units::{SignedDuration, Timestamp};
@@ -171,6 +172,54 @@ fn half_of_the_calls_of_sweep_are_too_few_however_many_clusters_there_are() {
         };
         assert_eq!((is_on(calls), is_on(calls / 2)), (false, true), "one cluster: {has_one_cluster}");
     }
+}
+
+/// What CloudWatch gets of runs of a function that fail for a cluster, each so many seconds from a first minute to a last.
+fn failures(function: Function, cluster: &str, error: &HandleError, (from, until, every): (i64, i64, usize)) -> Vec<Point> {
+    let outcome = Err(error.clone());
+    let runs = (from * 60..until * 60).step_by(every);
+    let lines = runs.flat_map(|second| {
+        let at = Timestamp::from_second(second).unwrap();
+        let run = Telemetry { at, function, cluster, level: Level::Basic, namespace: "Whittle" };
+        telemetry::lines(&run, Duration::from_millis(100), &outcome)
+    });
+    lines.flat_map(|line| Point::of_line(&line)).collect()
+}
+
+fn no_access(cluster: &str) -> HandleError {
+    HandleError::Cluster(ClusterError::NoAccess { cluster: cluster.into(), message: "does the cluster have an access entry?".to_owned() })
+}
+
+/// The clusters for which an alarm is on at these minutes.
+fn on_at<const N: usize>(alarm: &str, points: &[Point], minutes: [i64; N]) -> Option<[Vec<String>; N]> {
+    let template = template()?;
+    let alarms = Alarm::all(template, &Names::of_template(template)).unwrap();
+    let alarm = alarms.into_iter().find(|one| one.name == alarm).expect("an alarm of the template");
+    Some(minutes.map(|minute| alarm.breaches(points, minute * 60_000).into_iter().collect()))
+}
+
+/// Each cluster goes into alarm, and out of it, by itself, whatever the others do; CloudWatch notifies of each.
+#[test]
+fn a_cluster_without_access_hides_no_other_and_is_well_again_as_soon_as_it_has_access() {
+    let mut points = failures(Function::Sweep, "dead", &no_access("dead"), (0, 60, 60));
+    points.extend(failures(Function::Schedule, "dead", &no_access("dead"), (0, 60, 45)));
+    points.extend(failures(Function::Schedule, "prod", &no_access("prod"), (30, 50, 45)));
+    let Some(on) = on_at("FailedRunsAlarm", &points, [5, 10, 30, 40, 55, 60, 65]) else { return };
+    let (none, dead, both): (&[&str], &[&str], &[&str]) = (&[], &["dead"], &["dead", "prod"]);
+    assert_eq!(on, [none, dead, dead, both, dead, dead, none]);
+}
+
+/// A message of `consolidate` that needs a person comes again after 90 s, and no other of its cluster comes meanwhile.
+#[test]
+fn what_needs_a_person_is_told_of_the_function_whose_failures_come_most_seldom() {
+    let every = usize::try_from(Function::Consolidate.limits().visibility.as_secs()).unwrap();
+    let points = failures(Function::Consolidate, "prod", &no_access("prod"), (0, 30, every));
+    let Some(on) = on_at("FailedRunsAlarm", &points, [10, 15, 20, 25, 30]) else { return };
+    assert!(on.iter().all(|clusters| *clusters == ["prod"]), "{on:?}");
+    let may_pass = HandleError::Store(StoreError::Throttled { what: "the claims".to_owned() });
+    let points = failures(Function::Consolidate, "prod", &may_pass, (0, 30, every));
+    let Some(on) = on_at("FailedRunsAlarm", &points, [10, 20, 30]) else { return };
+    assert!(on.iter().all(Vec::is_empty), "as long as it may pass: {on:?}");
 }
 
 #[test]

@@ -50,9 +50,9 @@ catalogue! {
         }
         /// duration of the run
         timer(Milliseconds) RunDuration = "duration_ms" from every { function, outcome }
-        /// one for each failed run: `outcome` is `retry_later`, `drop` or `fail`. For `terminate`, also each run for a
-        /// NodeClaim in which the API server did not respond or refused a request, and for `consolidate` each Node whose
-        /// disruption taint it refuses. Absent without failures.
+        /// one for each failed run (`outcome` is `retry_later` or `drop`), two for one that needs a person (`fail`). For `terminate`,
+        /// also each run for a NodeClaim in which the API server did not respond or refused a request, and for `consolidate` each
+        /// Node whose disruption taint it refuses. Absent without failures.
         /// `FailedRunsAlarm` is based on it: an unreachable API server, a throttled table or a wrong setting of one cluster shows
         /// here within a minute
         counter FailedRuns = "whittle_failed_runs" from every { function }

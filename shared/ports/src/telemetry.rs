@@ -15,6 +15,10 @@ const DIMENSION_MAX: usize = 1024;
 /// CloudWatch's limit for the values of one metric in a line.
 const VALUES_MAX: usize = 100;
 
+/// What a failed run counts that needs a person. Its message waits for its queue's visibility timeout, 90 s for `consolidate`: three in
+/// five minutes have to be enough for `FailedRunsAlarm`, which asks for five that may pass (ADR 0069).
+const WEIGHT_OF_FAIL: u64 = 2;
+
 /// A run whose lines are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Telemetry<'a> {
@@ -91,11 +95,12 @@ pub fn lines(run: &Telemetry<'_>, took: Duration, outcome: &Result<Report, Handl
 /// The line of a failed run, for alarms. A conflict with newer state is not a failure.
 fn failed_line(run: &Telemetry<'_>, error: &HandleError) -> Value {
     let failed = metrics::FailedRuns::ENTRY;
+    let weight = if error.disposition() == Disposition::Fail { WEIGHT_OF_FAIL } else { 1 };
     let fields = [
         ("function", json!(run.function.name())),
         (CLUSTER, json!(run.cluster)),
         ("error", json!(error_chain(error))),
-        (failed.name, json!(1)),
+        (failed.name, json!(weight)),
     ];
     let fields = fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     run.emf(&[CLUSTER, "function"], &[(failed.name, failed.unit.cloudwatch())], fields)
@@ -338,6 +343,8 @@ mod tests {
         assert_eq!((&lines[1]["whittle_failed_runs"], &lines[1]["cluster"]), (&json!(1), &json!("prod")));
         assert_eq!(lines[1]["_aws"]["CloudWatchMetrics"][0]["Dimensions"], json!([["cluster", "function"]]));
         assert_eq!(lines[0]["error"], "the store stopped the work: the table throttles claim prod/x");
+        let refused = HandleError::PlanRefused { cluster: "prod".to_owned(), reason: "r".to_owned() };
+        assert_eq!(lines_of(Function::Schedule, &Err(refused))[1]["whittle_failed_runs"], json!(2), "it needs a person");
         let conflict = HandleError::Store(StoreError::Conflict { what: "claim prod/x".to_owned() });
         assert_eq!(lines_of(Function::Launch, &Err(conflict)).len(), 1);
         assert_eq!(error_chain(&QueueError { cluster: "c".to_owned(), reason: "r".to_owned() }), "the doorbell for c could not be sent: r");

@@ -153,33 +153,29 @@ async fn send(queues: &impl Queues, doorbell: DoorbellToSend) -> Processed {
     Processed { message_ids, redeliver: failure.is_some(), failure, decisions: Vec::new() }
 }
 
-/// The response of the invocation. For a batch it names the messages to redeliver; a direct call (a tick, `whittle uninstall`)
-/// fails, which is the only way for its caller to learn of a failure.
-///
-/// Work that failed permanently fails the invocation of a batch too, because an error that is only logged raises no alarm. Lambda
-/// then delivers the whole batch again, so this is done only when no message of it succeeded.
+/// The response of the invocation. For a batch it names the messages to redeliver, and never fails as a whole: runs that failed count in
+/// `whittle_failed_runs` by their cluster. An invocation that fails counts for its function alone, so that a cluster without access would
+/// keep the alarm on that tells when the function itself dies (ADR 0069). A direct call (a tick, `whittle uninstall`) fails, which is the
+/// only way for its caller to learn of a failure.
 fn response(is_batch: bool, processed: Vec<Processed>) -> Result<Value, Diagnostic> {
     let mut to_redeliver = Vec::new();
     let mut failures = Vec::new();
     let mut decisions = Vec::new();
-    let mut any_succeeded = false;
     for one in processed {
-        any_succeeded |= !one.redeliver;
         decisions.extend(one.decisions);
         failures.extend(one.failure);
         if one.redeliver {
             to_redeliver.extend(one.message_ids);
         }
     }
+    if is_batch {
+        return Ok(events::batch_response(&to_redeliver));
+    }
     let permanent = failures.iter().find(|failure| failure.disposition == Disposition::Fail);
-    match (is_batch, permanent.or(failures.first())) {
-        (true, Some(failure)) if failure.disposition == Disposition::Fail && !any_succeeded => {
-            Err(diagnostic("Failed", failure.reason.clone()))
-        }
-        (true, _) => Ok(events::batch_response(&to_redeliver)),
-        (false, Some(failure)) => Err(diagnostic("Failed", format!("{} ({})", failure.reason, failure.disposition.as_str()))),
+    match permanent.or(failures.first()) {
+        Some(failure) => Err(diagnostic("Failed", format!("{} ({})", failure.reason, failure.disposition.as_str()))),
         // For people who invoke the function manually.
-        (false, None) => Ok(json!({ "told": decisions })),
+        None => Ok(json!({ "told": decisions })),
     }
 }
 
@@ -414,13 +410,15 @@ mod tests {
         }
     }
 
-    /// The alarm on errors counts invocations that fail.
+    /// The alarms on errors are for invocations of which nothing else tells.
     #[test]
-    fn work_that_failed_permanently_fails_the_invocation() {
-        let only_message = |disposition| response(true, vec![failed(vec!["m0".to_owned()], &failing(disposition))]);
-        assert!(only_message(Disposition::Fail).is_err());
-        for disposition in [Disposition::RetryLater, Disposition::Replan, Disposition::Drop] {
-            assert!(only_message(disposition).is_ok(), "{disposition:?}");
+    fn a_batch_of_which_everything_failed_does_not_fail_as_a_whole() {
+        for disposition in ALL {
+            let of_one = |id: &str| failed(vec![id.to_owned()], &failing(disposition));
+            let redeliver = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
+            let named = if redeliver { vec!["m0".to_owned(), "m1".to_owned()] } else { vec![] };
+            let response = response(true, vec![of_one("m0"), of_one("m1")]).expect("runs that fail are counted by their cluster");
+            assert_eq!(response, events::batch_response(&named), "{disposition:?}");
         }
     }
 
