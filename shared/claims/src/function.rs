@@ -3,6 +3,9 @@
 use std::fmt;
 use whittle_units::SignedDuration;
 
+/// How often a schedule of the template rings for every cluster.
+const TICK_EVERY: SignedDuration = SignedDuration::from_mins(1);
+
 /// One of the Lambda functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Function {
@@ -59,6 +62,15 @@ impl Function {
         match receives {
             1 => Some(SignedDuration::from_secs(first)),
             2 => Some(SignedDuration::from_secs(second)),
+            _ => None,
+        }
+    }
+
+    /// The same for a message that a tick sent, and that a tick sends again each minute: `None` where that comes first. The message is then
+    /// deleted, and the next one does its work (ADR 0069).
+    pub const fn tick_retry_delay(self, receives: u32) -> Option<SignedDuration> {
+        match self.retry_delay(receives) {
+            Some(delay) if delay.as_secs() < TICK_EVERY.as_secs() => Some(delay),
             _ => None,
         }
     }
@@ -131,6 +143,16 @@ mod tests {
         ] {
             assert_eq!(last_delivery(function), expected, "{function}");
             assert!(expected > without_early_ones, "{function}");
+        }
+    }
+
+    #[test]
+    fn a_ticks_message_that_fails_comes_again_only_before_the_next_tick() {
+        let of = |receives| Function::Sweep.tick_retry_delay(receives).map(|delay| delay.as_secs());
+        assert_eq!([0, 1, 2, 3, 9].map(of), [None, Some(30), None, None, None]);
+        for (function, receives) in Function::ALL.into_iter().flat_map(|function| (0..8).map(move |receives| (function, receives))) {
+            let (tick, usual) = (function.tick_retry_delay(receives), function.retry_delay(receives));
+            assert!(tick.is_none_or(|delay| Some(delay) == usual && delay < TICK_EVERY), "{function} {receives}");
         }
     }
 

@@ -69,6 +69,12 @@ impl InFlight {
         }
     }
 
+    /// Those of a tick's messages that come again, if work of theirs failed that may succeed later: before the next tick does the same.
+    pub(crate) fn before_next_tick(&self, function: Function, ids: Vec<String>) -> Vec<String> {
+        let comes = |id: &String| self.0.get(id).is_some_and(|receipt| function.tick_retry_delay(receipt.receives).is_some());
+        ids.into_iter().filter(comes).collect()
+    }
+
     /// The handles of messages that come again early, by when. Those of one group do so together, by the one that was received most often:
     /// each of them holds the others back.
     fn retries(&self, function: Function, ids: &[String]) -> BTreeMap<SignedDuration, Vec<&str>> {
@@ -149,6 +155,13 @@ mod tests {
         assert_eq!(retries(Function::Launch, &messages), [(5, owned(&["of-m1", "of-m4"])), (15, owned(&["of-m2"]))]);
         assert_eq!(retries(Function::Refresh, &messages), [(30, owned(&["of-m1", "of-m4"])), (120, owned(&["of-m2"]))]);
         assert!(retries(Function::Relay, &messages).is_empty());
+    }
+
+    #[test]
+    fn of_a_ticks_messages_only_what_comes_before_the_next_one_comes_again() {
+        let noted = in_flight(Function::Sweep, &[("m1", single(1)), ("m2", single(2)), ("m3", single(5)), ("unknown", json!({}))]);
+        let left = noted.before_next_tick(Function::Sweep, owned(&["m1", "m2", "m3", "unknown", "of no batch"]));
+        assert_eq!(left, ["m1"]);
     }
 
     #[test]

@@ -109,7 +109,11 @@ where
     let (sent, rung) = futures::join!(sent, rung);
     processed.extend(sent.into_iter().chain(rung.into_iter().flatten()));
     let runs = stream::iter(decoded.work).map(async |item| {
-        let done = run(function, shell, item, handler).await;
+        let is_tick = matches!(item.work, Work::Tick(_));
+        let mut done = run(function, shell, item, handler).await;
+        if is_tick {
+            done = left_to_next_tick(function, in_flight, done);
+        }
         retry_soon(function, &shell.queues, in_flight, std::slice::from_ref(&done)).await;
         done
     });
@@ -123,6 +127,16 @@ async fn retry_soon(function: Function, queue: &impl OwnQueue, in_flight: &InFli
     let may_pass = |one: &&Processed| one.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater);
     let message_ids: Vec<String> = processed.iter().filter(may_pass).flat_map(|one| one.message_ids.iter().cloned()).collect();
     in_flight.retry_soon(function, queue, &message_ids).await;
+}
+
+/// Failed work of ticks without the messages that would come again when the next tick has rung for the same: a cluster that fails for hours
+/// would have five runs a minute instead of two, each of which may wait for an API server as long as it may, while other clusters have to
+/// be swept (ADR 0069). The message of a run that died comes again.
+fn left_to_next_tick(function: Function, in_flight: &InFlight, done: Processed) -> Processed {
+    let Processed { message_ids, redeliver, failure, decisions } = done;
+    let may_pass = failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater);
+    let coming = if redeliver && may_pass { in_flight.before_next_tick(function, message_ids) } else { Vec::new() };
+    Processed { redeliver: !coming.is_empty(), message_ids: coming, failure, decisions }
 }
 
 /// Rings the other functions of a tick that may have work for a cluster. Claims that cannot be asked for may be there.
@@ -465,6 +479,29 @@ mod tests {
         let response = response(true, processed).expect("one message succeeded");
         let named = ["later", "fail", "poison"].map(str::to_owned);
         assert_eq!(response, events::batch_response(&named), "what SQS is told does not depend on it");
+    }
+
+    #[test]
+    fn a_ticks_message_that_failed_comes_again_before_the_next_tick_or_not_at_all() {
+        let message = |id: &str, receives: u32| {
+            let attributes = json!({ "ApproximateReceiveCount": receives.to_string() });
+            let body = json!({ "bell": "sweep", "cluster": "a", "isTick": true }).to_string();
+            json!({ "messageId": id, "receiptHandle": format!("of-{id}"), "body": body, "attributes": attributes })
+        };
+        let event = json!({ "Records": [message("first", 1), message("second", 2)] });
+        let decoded = events::decode(Function::Sweep, &event, &["a".into(), "b".into()]).expect("it is a batch");
+        assert_eq!(decoded.work, [WorkItem { work: Work::Tick("a".into()), message_ids: vec!["first".to_owned(), "second".to_owned()] }]);
+        for disposition in ALL {
+            let ran = failed(decoded.work[0].message_ids.clone(), &failing(disposition));
+            let left = left_to_next_tick(Function::Sweep, &decoded.in_flight, ran);
+            let expected = if disposition == Disposition::RetryLater { vec!["first".to_owned()] } else { vec![] };
+            assert!(left.failure.is_some(), "{disposition:?}: it is told as before");
+            assert_eq!(response(true, vec![left]).expect("it is a batch"), events::batch_response(&expected), "{disposition:?}");
+        }
+        let ended_well = left_to_next_tick(Function::Sweep, &decoded.in_flight, done("first"));
+        assert_eq!((ended_well.redeliver, ended_well.decisions), (false, vec!["did first".to_owned()]));
+        let of_schedule = left_to_next_tick(Function::Sweep, &InFlight::default(), failed(vec![], &failing(Disposition::RetryLater)));
+        assert!(response(false, vec![of_schedule]).is_err(), "a schedule's invocation fails as before");
     }
 
     #[tokio::test]

@@ -217,6 +217,15 @@ impl MessageQueues {
         }
     }
 
+    /// The reader failed: a tick's message that would come again only after the next tick is deleted, as the runtime has it.
+    pub fn leave_to_next_tick(&mut self, reader: TaskId, may_pass: bool) {
+        let Some(message) = self.read.get(&reader).and_then(|number| self.messages.get(number)) else { return };
+        let is_tick = matches!(message.input, Input::Doorbell(Doorbell::Sweep { is_tick: true, .. }));
+        if is_tick && !(may_pass && message.function.tick_retry_delay(message.receives).is_some()) {
+            self.done(reader);
+        }
+    }
+
     /// The reader failed or died: its message comes back when its visibility timeout ends.
     pub fn return_to_queue(&mut self, reader: TaskId, reason: &str) {
         if let Some(number) = self.read.get(&reader) {
@@ -315,6 +324,29 @@ mod tests {
         queues.receive(3, TaskId(9), at(0));
         queues.return_to_queue(TaskId(9), "crashed");
         assert_eq!(queues.next_visible(at(1)), at(0).checked_add(visibility).ok());
+    }
+
+    #[test]
+    fn a_ticks_message_whose_run_failed_comes_again_once_and_that_of_a_run_that_died_as_any_other() {
+        let sweep = |is_tick| Input::Doorbell(Doorbell::Sweep { cluster: "demo".into(), is_tick });
+        let fail = |queues: &mut MessageQueues, number, may_pass| {
+            queues.receive(number, TaskId(number), at(0));
+            queues.leave_to_next_tick(TaskId(number), may_pass);
+            queues.return_to_queue(TaskId(number), "failed");
+            queues.waiting().count()
+        };
+        let mut queues = MessageQueues::default();
+        for is_tick in [true, true, false] {
+            queues.put(Function::Sweep, sweep(is_tick), None, at(0));
+        }
+        assert_eq!(fail(&mut queues, 1, true), 3, "before the next tick");
+        assert_eq!(fail(&mut queues, 1, true), 2, "the next tick does the same");
+        assert_eq!(fail(&mut queues, 2, false), 1, "nothing is better in half a minute");
+        assert_eq!(fail(&mut queues, 3, false), 1, "nobody else may ring for it");
+        queues.put(Function::Sweep, sweep(true), None, at(0));
+        queues.receive(4, TaskId(4), at(0));
+        queues.return_to_queue(TaskId(4), "crashed");
+        assert_eq!(queues.waiting().count(), 2, "its run could decide nothing");
     }
 
     #[test]

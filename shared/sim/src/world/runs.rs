@@ -62,6 +62,7 @@ impl World {
             Ok(()) => self.queues.done(task),
             Err(RunFailure { reason, may_pass }) => {
                 self.counts.failures += 1;
+                self.queues.leave_to_next_tick(task, may_pass);
                 if may_pass {
                     self.queues.retry_soon(task, now);
                 }
