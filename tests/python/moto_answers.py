@@ -565,10 +565,7 @@ def terminate(aws: Clients, given: dict) -> None:
 
 
 @call
-def failing(aws: Clients, _: dict) -> list:
-    scans = [{"Name": "instance-status.status", "Values": ["impaired"]}, {"Name": "system-status.status", "Values": ["impaired"]}]
-    scans.append({"Name": "event.code", "Values": EVENTS})
-
+def failing(aws: Clients, given: dict) -> list:
     def since(summary: dict):
         failed = [detail["ImpairedSince"] for detail in summary.get("Details", []) if detail["Status"] == "failed"]
         return moment(min(failed)) if failed else None
@@ -576,12 +573,13 @@ def failing(aws: Clients, _: dict) -> list:
     def is_due(event: dict) -> bool:
         return event["Code"] in EVENTS and not event["Description"].startswith(("[Completed]", "[Canceled]"))
 
-    found = {}
-    for scan in scans:
-        for one in pages(aws.ec2.describe_instance_status, "InstanceStatuses", Filters=[scan]):
-            impaired = [since(one["InstanceStatus"]), since(one["SystemStatus"])]
-            found[one["InstanceId"]] = {"instance": one["InstanceId"], "impaired": impaired, "event": any(map(is_due, one.get("Events", [])))}
-    return [found[id] for id in sorted(found)]
+    found = []
+    for one in aws.ec2.describe_instance_status(InstanceIds=given["ids"])["InstanceStatuses"]:
+        impaired = [since(one["InstanceStatus"]), since(one["SystemStatus"])]
+        event = any(map(is_due, one.get("Events", [])))
+        if any(impaired) or event:
+            found.append({"instance": one["InstanceId"], "impaired": impaired, "event": event})
+    return sorted(found, key=lambda one: one["instance"])
 
 
 # Whole documents.

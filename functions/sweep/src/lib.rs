@@ -34,7 +34,7 @@ use templates::InUse;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
-use whittle_ec2::instance::Instance;
+use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags,
@@ -42,7 +42,7 @@ use whittle_ports::{
     Safeguard, Scope, Settings, StatusWriter, ZonalShifts, concurrently, publish_events, rights, save, unless_conflict, write_mirror,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, InstanceId};
 
 rights! {
     /// What `sweep` may do; its role in `template.yaml` allows the same.
@@ -75,9 +75,8 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     }
     // Whether Nodes are unhealthy is only known from new ones.
     let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
-    // EC2's checks are of machines by their ids: they need not be of before the claims.
-    let (statuses, read) = futures::join!(failing(ports), read(ports, cluster, freshness));
-    let Read { instances, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } = read?;
+    let Read { instances, statuses, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } =
+        read(ports, cluster, freshness).await?;
     if statuses.is_none() {
         report.count("checks_unseen");
     }
@@ -149,6 +148,8 @@ async fn before_all<P: Rights>(
 /// What a sweep compares.
 struct Read {
     instances: Vec<Instance>,
+    /// Those of them that fail EC2's checks; `None` if that is unknown.
+    statuses: Option<Vec<InstanceStatus>>,
     templates: Vec<String>,
     listing: Listing,
     in_use: InUse,
@@ -166,7 +167,11 @@ async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) 
     let (instances, templates) = (instances?, templates?);
     let listing = ports.store().listing(cluster).await?;
     let store = ports.store();
-    let (in_use, seen, sightings, classes, health) = futures::join!(
+    // Others are not checked.
+    let running = instances.iter().filter(|instance| instance.state == InstanceState::Running);
+    let running: Vec<InstanceId> = running.map(|instance| instance.id.clone()).collect();
+    let (statuses, in_use, seen, sightings, classes, health) = futures::join!(
+        failing(ports, &running),
         templates::in_use(ports, cluster, &listing.claims, &listing.unreadable),
         look(ports, cluster, freshness),
         store.read_all::<Sighting>(cluster),
@@ -175,7 +180,7 @@ async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) 
     );
     let classes = classes?.into_iter().map(|stored| stored.value).collect();
     let health = health?.into_iter().map(|stored| stored.value).collect();
-    Ok(Read { instances, templates, listing, in_use: in_use?, seen: seen?, sightings: sightings?, classes, health })
+    Ok(Read { instances, statuses, templates, listing, in_use: in_use?, seen: seen?, sightings: sightings?, classes, health })
 }
 
 /// Tells the names of stored claims that cannot be read.
@@ -262,9 +267,9 @@ async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[No
     publish_events(ports, cluster, &events, report).await;
 }
 
-/// Results of EC2's status checks; `None` if they are unavailable: the sweep continues without them.
-async fn failing<P: Rights>(ports: P) -> Option<Vec<InstanceStatus>> {
-    ports.cloud().failing().await.inspect_err(|error| tracing::warn!(%error, "EC2's status checks are unavailable")).ok()
+/// Results of EC2's status checks of machines; `None` if they are unavailable: the sweep continues without them.
+async fn failing<P: Rights>(ports: P, machines: &[InstanceId]) -> Option<Vec<InstanceStatus>> {
+    ports.cloud().failing(machines).await.inspect_err(|error| tracing::warn!(%error, "EC2's status checks are unavailable")).ok()
 }
 
 /// Stores drift conditions on claims, many at once; a claim that was changed meanwhile is checked again by the next sweep.

@@ -6,9 +6,10 @@ use crate::describe;
 use crate::errors::{incomplete, of_resource};
 use crate::template;
 use aws_sdk_ec2::config::retry::RetryConfig;
+use aws_sdk_ec2::operation::describe_instance_status::builders::DescribeInstanceStatusFluentBuilder;
 use aws_sdk_ec2::types as sdk;
 use aws_sdk_ec2::types::builders::FilterBuilder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::labels;
 use whittle_claims::{ShiftState, ZoneShift};
@@ -31,7 +32,7 @@ pub struct Machines {
     zonal_shift: Option<aws_sdk_arczonalshift::Client>,
 }
 
-/// The most instance ids in one DescribeInstances call.
+/// The most instance ids in one call, of DescribeInstances as of DescribeInstanceStatus.
 const IDS_MAX: usize = 100;
 
 /// Every state but terminated: a terminated instance counts as absent.
@@ -344,28 +345,61 @@ impl Instances for Machines {
 /// Scheduled events that stop or reboot an instance.
 const SCHEDULED_EVENTS: &[&str] = &["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"];
 
-impl InstanceChecks for Machines {
-    async fn failing(&self) -> Result<Vec<InstanceStatus>, CloudError> {
-        // EC2 combines filters with AND: each cause is a scan of its own.
-        let scans = [
-            filter("instance-status.status", &["impaired"]),
-            filter("system-status.status", &["impaired"]),
-            filter("event.code", SCHEDULED_EVENTS),
-        ];
-        let mut found = BTreeMap::new();
-        for scan in scans {
-            let mut next = None;
-            loop {
-                let request = self.ec2.describe_instance_status().filters(scan.clone()).max_results(INSTANCE_PAGE).set_next_token(next);
-                let page = send!(self, aws_sdk_ec2, "DescribeInstanceStatus", request)?;
-                let statuses = page.instance_statuses().iter().filter_map(|entry| describe::status(entry, SCHEDULED_EVENTS));
-                found.extend(statuses.map(|status| (status.instance.clone(), status)));
-                next = page.next_token.filter(|token| !token.is_empty());
-                if next.is_none() {
-                    break;
-                }
+/// The filters of the scans of a region. EC2 combines filters with AND: each cause is a scan of its own.
+const SCANS: [(&str, &[&str]); 3] =
+    [("instance-status.status", &["impaired"]), ("system-status.status", &["impaired"]), ("event.code", SCHEDULED_EVENTS)];
+
+impl Machines {
+    /// What a request for statuses finds, page by page. The deadline bounds the number of pages.
+    async fn statuses(&self, request: DescribeInstanceStatusFluentBuilder) -> Result<Vec<InstanceStatus>, CloudError> {
+        let mut found = Vec::new();
+        let mut next = None;
+        loop {
+            let page = send!(self, aws_sdk_ec2, "DescribeInstanceStatus", request.clone().set_next_token(next))?;
+            found.extend(page.instance_statuses().iter().filter_map(|entry| describe::status(entry, SCHEDULED_EVENTS)));
+            next = page.next_token.filter(|token| !token.is_empty());
+            if next.is_none() {
+                return Ok(found);
             }
         }
+    }
+
+    /// The statuses of these instances. `None` if EC2 does not know one of them: it refuses the call, and says nothing of the others.
+    async fn statuses_by_id(&self, instances: &[InstanceId]) -> Result<Option<Vec<InstanceStatus>>, CloudError> {
+        let mut found = Vec::new();
+        for chunk in instances.chunks(IDS_MAX) {
+            let ids = chunk.iter().map(|id| id.as_str().to_owned()).collect();
+            match self.statuses(self.ec2.describe_instance_status().set_instance_ids(Some(ids))).await {
+                Err(error) if error.kind == CloudErrorKind::NotFound => return Ok(None),
+                answer => found.extend(answer?),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The statuses of all instances of the region that EC2 finds something wrong with, other clusters' and other people's included.
+    async fn statuses_of_region(&self) -> Result<Vec<InstanceStatus>, CloudError> {
+        let mut found = Vec::new();
+        for (name, values) in SCANS {
+            let request = self.ec2.describe_instance_status().filters(filter(name, values)).max_results(INSTANCE_PAGE);
+            found.extend(self.statuses(request).await?);
+        }
+        Ok(found)
+    }
+}
+
+impl InstanceChecks for Machines {
+    async fn failing(&self, instances: &[InstanceId]) -> Result<Vec<InstanceStatus>, CloudError> {
+        // By id where that takes no more calls than scans, whose pages grow with the account.
+        let by_id = if instances.len() <= SCANS.len() * IDS_MAX { self.statuses_by_id(instances).await? } else { None };
+        let statuses = match by_id {
+            Some(statuses) => statuses,
+            None => self.statuses_of_region().await?,
+        };
+        let own: BTreeSet<&InstanceId> = instances.iter().collect();
+        let failing = statuses.into_iter().filter(|status| status.is_failing() && own.contains(&status.instance));
+        // An instance may be found by several scans.
+        let found: BTreeMap<InstanceId, InstanceStatus> = failing.map(|status| (status.instance.clone(), status)).collect();
         Ok(found.into_values().collect())
     }
 }

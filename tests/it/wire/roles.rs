@@ -174,7 +174,7 @@ fn each_function_may_do_its_part_of_a_machines_life() {
         register.tag(&ids[0], &name).await.unwrap();
         let sweep = stage.machines(Function::Sweep);
         assert_eq!(sweep.of_cluster(&stage.cluster).await.unwrap().len(), 2);
-        assert_eq!(sweep.failing().await.unwrap(), []);
+        assert_eq!(sweep.failing(&ids).await.unwrap(), []);
         assert_eq!(sweep.zone_shifts(&stage.arn("demo")).await.unwrap(), []);
         for name in sweep.launch_templates(&stage.cluster).await.unwrap() {
             sweep.delete_launch_template(&name).await.unwrap();

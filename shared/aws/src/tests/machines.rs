@@ -4,7 +4,7 @@ use whittle_api::labels;
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
 use whittle_ports::{CloudErrorKind, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator};
-use whittle_units::Price;
+use whittle_units::{InstanceId, Price};
 
 fn machines(wire: &Wire) -> Machines {
     Machines::new(aws_sdk_ec2::Client::new(&wire.config()), clock())
@@ -405,33 +405,82 @@ fn instances_are_tagged_and_launch_templates_listed_and_deleted() {
     assert_eq!((tagged["ResourceId.1"].as_str(), tagged["Tag.1.Key"].as_str(), tagged["Tag.1.Value"].as_str()), ("i-1", "Name", "node-1"));
 }
 
+fn statuses_page(items: &str, next: &str) -> String {
+    format!(
+        "<DescribeInstanceStatusResponse><instanceStatusSet>{items}</instanceStatusSet><nextToken>{next}</nextToken></DescribeInstanceStatusResponse>"
+    )
+}
+
+fn status_item(id: &str, more: &str) -> String {
+    format!("<item><instanceId>{id}</instanceId>{more}</item>")
+}
+
+fn status_check(name: &str, status: &str) -> String {
+    format!(
+        "<{name}><status>impaired</status><details><item><name>reachability</name><status>{status}</status>\
+         <impairedSince>2026-03-01T11:50:00.000Z</impairedSince></item></details></{name}>"
+    )
+}
+
+/// The ids `i-1`, `i-2` and so on.
+fn numbered(count: usize) -> Vec<InstanceId> {
+    (1..=count).map(|number| InstanceId::new(format!("i-{number}"))).collect()
+}
+
+/// The instances of an answer.
+fn ids_of(found: &[whittle_ec2::interruption::InstanceStatus]) -> Vec<&str> {
+    found.iter().map(|status| status.instance.as_str()).collect()
+}
+
+#[test]
+fn checks_of_some_hundred_machines_are_asked_for_by_their_ids() {
+    let failed = status_check("instanceStatus", "failed");
+    let first = statuses_page(&(status_item("i-1", "") + &status_item("i-2", &failed)), "");
+    let second = statuses_page(&status_item("i-101", &failed), "");
+    let wire = Wire::answering([(200, &first), (200, &second)]);
+    let found = run(machines(&wire).failing(&numbered(101))).unwrap();
+    assert_eq!(ids_of(&found), ["i-101", "i-2"], "what is sound is not listed");
+    let (first, second) = (wire.form(0), wire.form(1));
+    assert_eq!((first["InstanceId.1"].as_str(), first["InstanceId.100"].as_str()), ("i-1", "i-100"));
+    assert_eq!((second["InstanceId.1"].as_str(), second.get("InstanceId.2")), ("i-101", None));
+    for form in [first, second] {
+        let others = form.keys().any(|field| field.starts_with("Filter") || field == "MaxResults");
+        assert!(!others, "EC2 refuses ids together with a size of pages: {form:?}");
+    }
+    let wire = Wire::answering([]);
+    assert_eq!(run(machines(&wire).failing(&[])), Ok(vec![]), "nothing is asked about nothing");
+    assert!(wire.bodies().is_empty());
+}
+
+/// EC2 refuses the call as a whole.
+#[test]
+fn an_instance_that_ec2_does_not_know_hides_no_failing_check_of_another() {
+    let known = statuses_page(&status_item("i-1", &status_check("instanceStatus", "failed")), "");
+    let others = statuses_page(&status_item("i-9", &status_check("systemStatus", "failed")), "");
+    let none = statuses_page("", "");
+    let unknown = refusal("InvalidInstanceID.NotFound");
+    let wire = Wire::answering([(400, &unknown), (200, &known), (200, &others), (200, &none)]);
+    let found = run(machines(&wire).failing(&numbered(2))).unwrap();
+    assert_eq!(ids_of(&found), ["i-1"], "that of another cluster is not asked for");
+    let throttled = refusal("RequestLimitExceeded");
+    let wire = Wire::answering([(503, &throttled)]);
+    let error = run(machines(&wire).failing(&numbered(2))).unwrap_err();
+    assert_eq!(error.kind, CloudErrorKind::Throttled, "a throttled call is not followed by three more");
+}
+
 #[test]
 fn failed_checks_and_future_events_are_merged_from_three_scans() {
-    let page = |items: &str, next: &str| {
-        format!(
-            "<DescribeInstanceStatusResponse><instanceStatusSet>{items}</instanceStatusSet><nextToken>{next}</nextToken></DescribeInstanceStatusResponse>"
-        )
-    };
-    let check = |name: &str, status: &str| {
-        format!(
-            "<{name}><status>impaired</status><details><item><name>reachability</name><status>{status}</status>\
-             <impairedSince>2026-03-01T11:50:00.000Z</impairedSince></item></details></{name}>"
-        )
-    };
     let event =
         |code: &str, text: &str| format!("<eventsSet><item><code>{code}</code><description>{text}</description></item></eventsSet>");
-    let item = |id: &str, more: &str| format!("<item><instanceId>{id}</instanceId>{more}</item>");
+    let retired = status_item("i-4", &event("instance-retirement", "to be retired"));
     let (first, second, third, fourth) = (
-        page(&item("i-1", &check("instanceStatus", "failed")), "more"),
-        page(&item("i-2", &check("instanceStatus", "passed")), ""),
-        page(&item("i-3", &check("systemStatus", "failed")), ""),
-        page(
-            &(item("i-4", &event("instance-retirement", "to be retired")) + &item("i-5", &event("instance-stop", "[Completed] stopped"))),
-            "",
-        ),
+        statuses_page(&status_item("i-1", &status_check("instanceStatus", "failed")), "more"),
+        statuses_page(&status_item("i-2", &status_check("instanceStatus", "passed")), ""),
+        statuses_page(&(status_item("i-3", &status_check("systemStatus", "failed")) + &retired), ""),
+        statuses_page(&(retired + &status_item("i-5", &event("instance-stop", "[Completed] stopped"))), ""),
     );
     let wire = Wire::answering([(200, &first), (200, &second), (200, &third), (200, &fourth)]);
-    let found = run(machines(&wire).failing()).unwrap();
+    let found = run(machines(&wire).failing(&numbered(301))).unwrap();
     let states: Vec<_> = found
         .iter()
         .map(|one| {
@@ -439,16 +488,7 @@ fn failed_checks_and_future_events_are_merged_from_three_scans() {
             (one.instance.as_str(), checks, one.has_scheduled_event)
         })
         .collect();
-    assert_eq!(
-        states,
-        [
-            ("i-1", (true, false), false),
-            ("i-2", (false, false), false),
-            ("i-3", (false, true), false),
-            ("i-4", (false, false), true),
-            ("i-5", (false, false), false),
-        ]
-    );
+    assert_eq!(states, [("i-1", (true, false), false), ("i-3", (false, true), false), ("i-4", (false, false), true)]);
     assert_eq!(found[0].instance_impaired_since, Some("2026-03-01T11:50:00Z".parse().unwrap()));
     let scanned: Vec<String> = [0, 2, 3].map(|index: usize| wire.form(index)["Filter.1.Name"].clone()).into();
     assert_eq!(scanned, ["instance-status.status", "system-status.status", "event.code"]);

@@ -196,6 +196,13 @@ pub struct InstanceStatus {
     pub has_scheduled_event: bool,
 }
 
+impl InstanceStatus {
+    /// Whether a check fails or an event is scheduled.
+    pub const fn is_failing(&self) -> bool {
+        self.instance_impaired_since.is_some() || self.system_impaired_since.is_some() || self.has_scheduled_event
+    }
+}
+
 /// How long checks must have failed before they count (aws 22).
 const IMPAIRED_FOR: jiff::SignedDuration = jiff::SignedDuration::from_secs(120);
 

@@ -309,7 +309,8 @@ pub async fn instance_profiles(cloud: &impl Discovery, cluster: &ClusterName) {
     }
 }
 
-/// EC2's checks of a machine: listed while they fail or an event is due, and while the machine runs. `set` makes EC2 find this.
+/// EC2's checks of a machine: listed while they fail or an event is due, and while the machine runs, for who asks for this machine, whatever
+/// else is asked for. `set` makes EC2 find this.
 ///
 /// # Panics
 ///
@@ -326,7 +327,8 @@ pub async fn instance_checks<C: Machinery + InstanceChecks>(
     let answer = cloud.create_fleet(&place.request("contract-checks", &template, 2)).await.expect("the fleet is created");
     let [machine, other] = answer.instances.as_slice() else { panic!("two instances were requested: {answer:?}") };
     wait();
-    let listed = async || cloud.failing().await.expect("checks are described");
+    let ids = [machine.id.clone(), other.id.clone()];
+    let listed = async || cloud.failing(&ids).await.expect("checks are described");
     let sound = InstanceStatus { instance: machine.id.clone(), ..InstanceStatus::default() };
     assert_eq!(listed().await, [], "what is sound is not listed");
     for failing in [
@@ -341,6 +343,10 @@ pub async fn instance_checks<C: Machinery + InstanceChecks>(
     let late = InstanceStatus { instance: other.id.clone(), system_impaired_since: Some(now), ..InstanceStatus::default() };
     set(late.clone());
     assert_eq!(listed().await.len(), 2, "each that fails is listed once");
+    assert_eq!(cloud.failing(&ids[1..]).await.expect("checks are described"), [late.clone()], "those of others are not asked for");
+    assert_eq!(cloud.failing(&[]).await.expect("nothing is asked"), []);
+    let unknown = [InstanceId::new("i-0123456789abcdef0"), other.id.clone()];
+    assert_eq!(cloud.failing(&unknown).await.expect("checks are described"), [late.clone()], "one that does not exist hides no other");
     set(sound);
     assert_eq!(listed().await, [late], "what is sound again is not listed");
     for machine in [machine, other] {

@@ -108,8 +108,17 @@ impl Instances for SimPorts {
 }
 
 impl InstanceChecks for SimPorts {
-    async fn failing(&self) -> Result<Vec<InstanceStatus>, CloudError> {
-        self.call(EC2, "DescribeInstanceStatus", |world| Ok(world.region.failing())).await
+    async fn failing(&self, instances: &[InstanceId]) -> Result<Vec<InstanceStatus>, CloudError> {
+        // Nothing is asked about nothing.
+        if instances.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.call(EC2, "DescribeInstanceStatus", |world| {
+            let mut found = world.region.failing();
+            found.retain(|status| instances.contains(&status.instance));
+            Ok(found)
+        })
+        .await
     }
 }
 

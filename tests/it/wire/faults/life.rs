@@ -46,6 +46,9 @@ pub(super) fn live_and_die(case: &Case, row: &Row) -> Result<Ending, String> {
     if row.since == Since::Node {
         life.join()?;
     }
+    if row.action == "DescribeInstanceStatus" {
+        life.check();
+    }
     life.die()?;
     if life.failures() == 0 {
         return Err("nothing meets the failure".to_owned());
@@ -236,6 +239,14 @@ impl Life<'_> {
         let world = self.stage.simulation.world();
         let named = world.region.machines.values().all(|machine| machine.instance.tags.contains_key(labels::TAG_NAME));
         if registered && named { Ok(()) } else { Err(format!("registered: {registered}, named: {named}")) }
+    }
+
+    /// `sweep` asks for the checks of machines that run.
+    fn check(&mut self) {
+        for _ in 0..RUNS_FAILING {
+            self.pass(seconds(60));
+            let _ = self.stage.sweep();
+        }
     }
 
     /// Everything is deleted. What stays is wrong.
