@@ -7,12 +7,12 @@
 mod tests;
 
 use whittle_api::karpenter::NodePool;
-use whittle_api::labels;
+use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Once, Queues, RegionStore, Report,
-    Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, record_decisions, rights, write_mirror,
+    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Once, Queues, RegionStore,
+    Report, Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, record_decisions, rights, write_mirror,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -153,10 +153,8 @@ impl<P: Rights> Run<'_, P> {
     /// Whether a rebalance recommendation deletes a claim: by its pool's annotation, or else the deployment's setting. Read only
     /// for recommendations, which are few.
     async fn acts_on_rebalance(&self, claim: &Claim) -> Result<bool, HandleError> {
-        let objects = self.ports.cluster().read(&claim.key.cluster, Scope::Karpenter, None).await?;
-        let converted = claim.spec.owner.kind == "Provisioner";
-        let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
-        Ok(rebalance_setting(objects.node_pools.iter().find(of_claim), self.settings.act_on_rebalance))
+        let read = self.ports.cluster().read(&claim.key.cluster, Scope::Karpenter, None).await;
+        Ok(rebalance_setting_in(read, claim, self.settings.act_on_rebalance)?)
     }
 
     /// Requests the deletion of the claim. It is stored before anything else happens.
@@ -210,6 +208,18 @@ const fn is_told_once(kind: InterruptionKind) -> bool {
 /// Whether a notice may be about an instance that its launch does not know yet.
 fn may_be_too_early(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
     sent_at.is_some_and(|sent| now.duration_since(sent) < REDELIVER_FOR)
+}
+
+/// Whether a claim's pool acts on rebalance recommendations, by what was read of its cluster. One without access does not: nothing could be
+/// drained there, and a recommendation that is tried until it is given up would raise an alarm that names no cluster (ADR 0069). Pure.
+fn rebalance_setting_in(read: Result<ClusterObjects, ClusterError>, claim: &Claim, otherwise: bool) -> Result<bool, ClusterError> {
+    let objects = match read {
+        Err(ClusterError::NoAccess { .. } | ClusterError::Invalid { .. }) => return Ok(false),
+        read => read?,
+    };
+    let converted = claim.spec.owner.kind == "Provisioner";
+    let of_claim = |pool: &&NodePool| pool.metadata.name == claim.spec.node_pool && pool.is_converted_provisioner() == converted;
+    Ok(rebalance_setting(objects.node_pools.iter().find(of_claim), otherwise))
 }
 
 /// Whether a pool acts on rebalance recommendations. An unknown value, a pool in shadow mode and a missing pool do not. Pure.

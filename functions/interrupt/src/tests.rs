@@ -1,11 +1,12 @@
 mod contended;
 mod early;
 
-use crate::{lacking_offering, reason, rebalance_setting, tightens};
+use crate::{lacking_offering, reason, rebalance_setting, rebalance_setting_in, tightens};
 use whittle_api::karpenter::NodePool;
-use whittle_api::{ObjectMeta, labels};
+use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{ClaimSpec, DeletionReason, Event, Machine, OfferingKey};
 use whittle_ec2::interruption::InterruptionKind;
+use whittle_ports::ClusterError;
 use whittle_testkit::{after, at, begun, machine, planned};
 
 /// Whether a claim that was deleted at second 0 is changed by a notice of `kind` at second 10.
@@ -48,6 +49,26 @@ fn a_rebalance_recommendation_acts_only_if_pool_or_deployment_enable_it() {
     check(&[(labels::ACT_ON_REBALANCE, "yes")], true, false);
     check(&[(labels::ACT_ON_REBALANCE, "true"), (labels::SHADOW, "true")], true, false);
     assert!(!rebalance_setting(None, true), "a missing pool does not act");
+}
+
+#[test]
+fn a_recommendation_is_not_repeated_for_a_cluster_without_access_and_is_for_one_that_does_not_answer() {
+    let spec = ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() };
+    let claim = planned("n", spec);
+    let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    let seen = ClusterObjects { node_pools: vec![pool], ..ClusterObjects::default() };
+    let acts = |read| rebalance_setting_in(read, &claim, true);
+    assert_eq!(acts(Ok(seen)), Ok(true));
+    assert_eq!(acts(Ok(ClusterObjects::default())), Ok(false), "its pool is missing");
+    let message = || "401".to_owned();
+    assert_eq!(acts(Err(ClusterError::NoAccess { cluster: "c".into(), message: message() })), Ok(false));
+    assert_eq!(acts(Err(ClusterError::Invalid { what: "NodePools".to_owned(), message: message() })), Ok(false));
+    for may_pass in [
+        ClusterError::Throttled { what: "NodePools".to_owned() },
+        ClusterError::Unavailable { cluster: "c".into(), what: "NodePools".to_owned(), message: message() },
+    ] {
+        assert_eq!(acts(Err(may_pass.clone())), Err(may_pass));
+    }
 }
 
 #[test]
