@@ -254,17 +254,31 @@ async fn show_pools<P: Rights>(
     }
 }
 
-/// Writes the statuses of NodePools that changed. `refresh` does as well when the class changes; a failed write is retried at the next tick.
+/// Writes the statuses of NodePools that changed, many at once: a cluster may have a thousand, and what the sweep has decided is recorded
+/// afterwards. `refresh` does as well when the class changes; a failed write, and what there is no time for, is left to the next tick.
 async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], pools: &[&NodePool], report: &mut Report) {
+    let all = wanted.iter().zip(pools.iter().copied());
+    let changed: Vec<(&NodePool, &NodePool)> = all.filter(|(wanted, pool)| wanted.status != pool.status).collect();
     let mut events = Vec::new();
-    for (wanted, &pool) in wanted.iter().zip(pools).filter(|(wanted, pool)| wanted.status != pool.status) {
-        let written = ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok();
-        report.count(if written { "pool_statuses" } else { "pool_statuses_failed" });
-        if written {
-            events.extend(ClusterEvent::of_change(pool, wanted, |pool| pool.status.conditions.as_slice()));
+    for some in changed.chunks(CONCURRENT_REQUESTS) {
+        if !ports.clock().has_time_for(execute::TIME_PER_STEP) {
+            report.hand_over();
+            break;
+        }
+        let written = concurrently(some.iter().map(|(wanted, _)| write_status(ports, cluster, wanted))).await;
+        for ((wanted, pool), is_written) in some.iter().copied().zip(written) {
+            report.count(if is_written { "pool_statuses" } else { "pool_statuses_failed" });
+            if is_written {
+                events.extend(ClusterEvent::of_change(pool, wanted, |pool| pool.status.conditions.as_slice()));
+            }
         }
     }
     publish_events(ports, cluster, &events, report).await;
+}
+
+/// The same of one NodePool. False if it failed.
+async fn write_status<P: Rights>(ports: P, cluster: &ClusterName, wanted: &NodePool) -> bool {
+    ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok()
 }
 
 /// Results of EC2's status checks of machines; `None` if they are unavailable: the sweep continues without them.

@@ -8,6 +8,7 @@ use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, conditions};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Sighting, Stored};
 use whittle_ports::{Adapters, ClaimStore, ClusterEvent, HandleError, Involved, ObjectKind, Queues, RecordReader, Report, Settings};
@@ -199,6 +200,32 @@ fn drift_of_many_claims_is_stored_but_of_those_that_were_changed_meanwhile() {
     block_on(crate::store_drift(Adapters::all(&ports), &drifted(&claims), &mut report)).unwrap();
     assert_eq!((report.counted("drift_noted"), report.counted("handed_over"), noted(&world)), (19, 0, 19));
     assert_eq!(world.claim(&changed.key), changed);
+}
+
+#[test]
+fn statuses_of_many_pools_are_written_at_once_and_those_without_time_are_left_to_the_next_sweep() {
+    let world = still();
+    let pools: Vec<NodePool> = (0..20).map(|number| pool_named(&format!("pool-{number}"))).collect();
+    pools.iter().cloned().for_each(|pool| world.create(pool));
+    let ready = |pool: &NodePool| {
+        let mut pool = pool.clone();
+        conditions::set(&mut pool.status.conditions, conditions::READY, ConditionStatus::True, "Ready", "", at(20));
+        pool
+    };
+    // The last one is as it should be.
+    let wanted: Vec<NodePool> = pools[..19].iter().map(ready).chain([pools[19].clone()]).collect();
+    let (known, cluster): (Vec<&NodePool>, _) = (pools.iter().collect(), ClusterName::new("c"));
+    let write = |ports: &SimPorts| {
+        let mut report = Report::default();
+        block_on(crate::write_statuses(Adapters::all(ports), &cluster, &wanted, &known, &mut report));
+        ["pool_statuses", "pool_statuses_failed", "handed_over"].map(|word| report.counted(word))
+    };
+    assert_eq!(write(&with_time(&world, SignedDuration::from_millis(1_900))), [0, 0, 1]);
+    assert_eq!(write(&with_time(&world, SignedDuration::from_millis(2_500))), [16, 0, 1], "sixteen are written at once");
+    assert_eq!(write(&world.ports()), [19, 0, 0]);
+    let conditions_of = |name: &str| world.get::<NodePool>(name).unwrap().status.conditions;
+    let is_ready = |name: &str| conditions::is_true(&conditions_of(name), conditions::READY);
+    assert!(is_ready("pool-0") && is_ready("pool-18") && !is_ready("pool-19"));
 }
 
 #[test]
