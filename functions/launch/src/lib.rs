@@ -315,9 +315,12 @@ impl<P: Rights> Run<'_, P> {
             LaunchDisposition::NodeClassNotReady => self.give_up(vec![claim], DeletionReason::NodeClassNotReady, &message).await,
             LaunchDisposition::Retry(reason) => {
                 let name = claim.value.key.name.clone();
-                let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
+                let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.clone() };
                 unless_outdated(advance(self.ports.store(), &claim, &event, self.ports.clock().now()).await)?;
                 self.report.count("retried");
+                if matches!(error, LaunchError::Taint(_)) {
+                    self.publish(&claim.value, "LaunchRefused", &message).await;
+                }
                 let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { CLASS_REFRESH_DELAY } else { USER_ACTION_RETRY_DELAY };
                 requeues.entry(delay).or_default().push(name);
                 Ok(())

@@ -5,7 +5,9 @@ use crate::batch::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
+use whittle_api::field::FieldPath;
 use whittle_api::karpenter::adjusted_price;
+use whittle_api::runtime::taint_faults;
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, NodeClassRecord, Record, Stored, mirror};
 use whittle_ec2::facts::Catalog;
@@ -77,6 +79,9 @@ impl Facts {
 
     /// The launch of a single claim.
     fn launch(&self, claim: &Claim) -> Result<Launch, LaunchError> {
+        if let Some(fault) = taint_fault(&claim.spec) {
+            return Err(LaunchError::Taint(fault));
+        }
         let name = &claim.spec.node_class.name;
         let record = self.class_of(claim).filter(|record| !record.class.metadata.is_deleting());
         let record = record.ok_or_else(|| LaunchError::NodeClassGone(name.clone()))?;
@@ -190,6 +195,20 @@ fn is_overlaid(request: &FleetRequest, planned: &ClaimSpec) -> bool {
     let mut overrides = request.configs.iter().flat_map(|config| &config.overrides);
     planned.overlaid_prices.is_empty()
         || overrides.any(|each| planned.overlaid_price(&each.instance_type, &request.capacity_type, &each.zone).is_some())
+}
+
+/// A taint of the claim that no Node can have, so that its machine would never join. NodePools with one launch nothing; of a NodeClaim that
+/// a user makes nobody else looks at it.
+fn taint_fault(planned: &ClaimSpec) -> Option<String> {
+    let spec = FieldPath::of("spec");
+    for (field, taints) in [("taints", &planned.taints), ("startupTaints", &planned.startup_taints)] {
+        for (index, taint) in taints.iter().enumerate() {
+            if let Some(fault) = taint_faults(taint, &spec.key(field).index(index)).first() {
+                return Some(fault.to_string());
+            }
+        }
+    }
+    None
 }
 
 /// Whether a class is not ready only because not all of it is known yet, such as its instance profile.

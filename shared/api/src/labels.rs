@@ -126,6 +126,8 @@ pub const NODE_CLASS_FINALIZER: &str = "karpenter.k8s.aws/termination";
 pub const DISRUPTED_TAINT: &str = "karpenter.sh/disrupted";
 /// Taint of a node from boot to registration (NoExecute, no value).
 pub const UNREGISTERED_TAINT: &str = "karpenter.sh/unregistered";
+/// Taint with which every kubelet of an external cloud provider, as EKS is, registers its Node (NoSchedule).
+pub const CLOUD_PROVIDER_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// The taint of a cordoned Node, which the node controller sets a moment after `spec.unschedulable`.
 pub const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 

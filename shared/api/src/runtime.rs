@@ -174,12 +174,7 @@ fn taints(taints: &[Taint], startup: &[Taint], spec: &FieldPath, errors: &mut Ve
     for (field, list) in [("taints", taints), ("startupTaints", startup)] {
         for (index, taint) in list.iter().enumerate() {
             let path = spec.key(field).index(index);
-            if !is_qualified_name(&taint.key) {
-                errors.push(FieldError::new(path.key("key"), format!("{:?} is no key: {KEY_FORM}", taint.key)));
-            }
-            if !taint.value.is_empty() && !is_qualified_name(&taint.value) {
-                errors.push(FieldError::new(path.key("value"), format!("{:?} is no value of a taint: {KEY_FORM}", taint.value)));
-            }
+            errors.extend(taint_faults(taint, &path));
             if let Some(first) = seen.get(&(taint.key.as_str(), taint.effect.to_string())) {
                 errors.push(FieldError::new(path, format!("{taint} has the key and effect of {first}: keep one of them")));
             } else {
@@ -187,6 +182,20 @@ fn taints(taints: &[Taint], startup: &[Taint], spec: &FieldPath, errors: &mut Ve
             }
         }
     }
+}
+
+/// Why no Node can have a taint: its kubelet does not start with it, and the API server refuses the Node. The schema, and Karpenter, take
+/// values in the form of a key, such as `team/a`: machines are started for them that never join.
+pub fn taint_faults(taint: &Taint, path: &FieldPath) -> Vec<FieldError> {
+    let mut faults = Vec::new();
+    if !is_qualified_name(&taint.key) {
+        faults.push(FieldError::new(path.key("key"), format!("{:?} is no key: {KEY_FORM}", taint.key)));
+    }
+    if !is_label_value(&taint.value) {
+        let message = format!("{:?} is no value of a taint, and a Node with it never joins: write {LABEL_VALUE_FORM}", taint.value);
+        faults.push(FieldError::new(path.key("value"), message));
+    }
+    faults
 }
 
 /// How a label value is written.

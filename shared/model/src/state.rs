@@ -157,7 +157,7 @@ pub fn is_ephemeral(taint: &Taint) -> bool {
         ("node.kubernetes.io/not-ready", TaintEffect::NoSchedule),
         ("node.kubernetes.io/not-ready", TaintEffect::NoExecute),
         ("node.kubernetes.io/unreachable", TaintEffect::NoSchedule),
-        ("node.cloudprovider.kubernetes.io/uninitialized", TaintEffect::NoSchedule),
+        (labels::CLOUD_PROVIDER_TAINT, TaintEffect::NoSchedule),
         (labels::UNREGISTERED_TAINT, TaintEffect::NoExecute),
     ];
     taint.key.starts_with("readiness.k8s.io/") || known.iter().any(|(key, effect)| taint.key == *key && taint.effect == *effect)

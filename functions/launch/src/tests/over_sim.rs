@@ -5,6 +5,7 @@ use crate::plan::Facts;
 use futures::executor::block_on;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, Operator, Requirement, ResolvedAmi, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, Doorbell, NodeClassRecord, Phase, Revision, ShiftedZones, Stored};
@@ -62,6 +63,24 @@ pub(super) fn keep_as(simulation: &TestWorld, number: usize, change: impl FnOnce
 pub(super) fn run_over(ports: &SimPorts, claims: &[ClaimName]) -> Report {
     let adapters = Adapters::all(ports);
     block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"), claims)).unwrap()
+}
+
+/// The schema takes such a value, and nobody looks at a NodeClaim that a user makes before its machine is started.
+#[test]
+fn a_claim_whose_taint_no_node_can_have_starts_no_machine_and_says_so() {
+    for (value, launched) in [("team/a", 0), ("team-a", 1)] {
+        let simulation = super::repeated::with_class();
+        let claim = keep_as(&simulation, 1, |claim| {
+            claim.spec.startup_taints = vec![Taint { value: value.into(), ..Taint::new("team.io/a", TaintEffect::NoSchedule) }];
+        });
+        run_over(&simulation.ports(), &[claim.key.name]);
+        let world = simulation.world();
+        assert_eq!(world.region.machines.len(), launched, "{value}");
+        let refused = world.cluster.events.iter().filter(|kept| kept.event.reason == "LaunchRefused");
+        let told: Vec<&str> = refused.map(|kept| kept.event.message.as_str()).collect();
+        assert_eq!(told.len(), 1 - launched, "{told:?}");
+        assert!(told.iter().all(|text| text.contains("spec.startupTaints[0].value: \"team/a\" is no value of a taint")), "{told:?}");
+    }
 }
 
 #[test]

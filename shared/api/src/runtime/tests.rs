@@ -108,6 +108,25 @@ fn a_taint_may_occur_only_once_in_both_lists() {
     check(json!({"spec": {"taints": [{"key": "b".repeat(64), "effect": "NoSchedule"}]}}), &["spec.taints[0].key"]);
 }
 
+/// No kubelet starts with others, though the schema takes them.
+#[test]
+fn the_value_of_a_taint_is_a_label_value() {
+    let taint = |value: &str| json!({"key": "team.io/a", "value": value, "effect": "NoSchedule"});
+    for fine in ["", "a", "A-b_c.d", "x".repeat(63).as_str()] {
+        check(json!({"spec": {"taints": [taint(fine)], "startupTaints": []}}), &[]);
+    }
+    for odd in ["team/a", "team.io/a", "a b", "-a", "a:b", "x".repeat(64).as_str()] {
+        check(json!({"spec": {"taints": [taint(odd)]}}), &["spec.taints[0].value"]);
+        check(json!({"spec": {"startupTaints": [taint(odd)]}}), &["spec.startupTaints[0].value"]);
+    }
+    let message = node_pool(&pool(json!({"spec": {"taints": [taint("team/a")]}}))).errors[0].to_string();
+    assert_eq!(
+        message,
+        "spec.template.spec.taints[0].value: \"team/a\" is no value of a taint, and a Node with it never joins: write at most 63 letters, \
+         digits, -, _ and ., letters or digits at both ends"
+    );
+}
+
 #[test]
 fn keys_with_known_values_need_one_of_them_and_unknown_values_are_noted() {
     let values = |values: Value, least: Value| json!({"spec": {"requirements": [{"key": labels::CAPACITY_TYPE, "operator": "In", "values": values, "minValues": least}]}});

@@ -52,6 +52,8 @@ pub enum LaunchError {
     Kubelet { class: String, source: Box<KubeletError> },
     #[error("the user data cannot be made")]
     UserData(#[from] UserDataError),
+    #[error("no Node can have the taints of the claim: {0}; leave it out, or make the NodeClaim again with another")]
+    Taint(String),
 }
 
 /// The outcome for a claim that could not be launched.
@@ -75,7 +77,7 @@ impl LaunchError {
             Self::NoSubnet(_) => LaunchDisposition::Retry(CreateReason::SubnetResolutionFailed),
             Self::Kubelet { .. } => LaunchDisposition::Retry(CreateReason::InstanceTypeResolutionFailed),
             Self::UserData(UserDataError::TooLarge { .. }) => LaunchDisposition::Retry(CreateReason::UserDataSizeLimitExceeded),
-            Self::NoImage(_) | Self::UserData(_) => LaunchDisposition::Retry(CreateReason::LaunchFailed),
+            Self::NoImage(_) | Self::UserData(_) | Self::Taint(_) => LaunchDisposition::Retry(CreateReason::LaunchFailed),
         }
     }
 }

@@ -174,12 +174,16 @@ fn is_restricted(key: &str) -> bool {
     RESTRICTED_DOMAINS.iter().any(|restricted| domain.strip_suffix(restricted).is_some_and(|head| head.is_empty() || head.ends_with('.')))
 }
 
-/// The initial taints of the Node: the claim's, its startup taints, and the one until registration.
+/// The initial taints of the Node: the claim's, its startup taints, and the one until registration. Each once: an API server takes no Node
+/// that has one twice, and kubelets add the cloud provider's to what they are given.
 pub fn node_taints(claim: &NodeClaim) -> Vec<Taint> {
-    let mut taints: Vec<Taint> = claim.spec.taints.iter().chain(&claim.spec.startup_taints).cloned().collect();
     let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
-    if !taints.iter().any(|taint| taint.same(&unregistered)) {
-        taints.push(unregistered);
+    let of_kubelet = Taint::new(labels::CLOUD_PROVIDER_TAINT, TaintEffect::NoSchedule);
+    let mut taints: Vec<Taint> = Vec::new();
+    for taint in claim.spec.taints.iter().chain(&claim.spec.startup_taints).chain([&unregistered]) {
+        if !taint.same(&of_kubelet) && !taints.iter().any(|known| known.same(taint)) {
+            taints.push(taint.clone());
+        }
     }
     taints
 }

@@ -266,6 +266,20 @@ fn labels_of_restricted_domains_are_recognized() {
     }
 }
 
+/// A Node that has a taint twice is refused, and kubelets add the cloud provider's.
+#[test]
+fn a_kubelet_is_given_each_taint_once_and_not_the_one_that_it_adds() {
+    let of = |key: &str, value: &str| Taint { value: value.into(), ..Taint::new(key, TaintEffect::NoSchedule) };
+    let mut claim = NodeClaim::default();
+    claim.spec.taints = vec![of("a", "1"), of(labels::CLOUD_PROVIDER_TAINT, "true"), Taint::new("a", TaintEffect::NoExecute)];
+    claim.spec.startup_taints = vec![of("a", "2"), of("b", ""), of(labels::CLOUD_PROVIDER_TAINT, "")];
+    let told: Vec<String> = node_taints(&claim).iter().map(ToString::to_string).collect();
+    assert_eq!(told, ["a=1:NoSchedule", "a:NoExecute", "b:NoSchedule", "karpenter.sh/unregistered:NoExecute"]);
+    // With another effect it is a taint like others.
+    claim.spec.taints = vec![Taint::new(labels::CLOUD_PROVIDER_TAINT, TaintEffect::NoExecute)];
+    assert_eq!(node_taints(&claim).first().map(|taint| taint.effect), Some(TaintEffect::NoExecute));
+}
+
 #[test]
 fn nodes_of_a_converted_provisioner_have_the_labels_of_both_kinds() {
     let mut claim = NodeClaim::default();
