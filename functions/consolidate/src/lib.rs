@@ -9,6 +9,7 @@ mod observe;
 mod progress;
 mod publish;
 mod quiet;
+mod quotas;
 mod rest;
 mod shadow_log;
 mod state;
@@ -33,7 +34,7 @@ use whittle_ports::{
     ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, RecordReader, Records, RegionStore, Report,
     Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, record_decisions, release_lease, rights,
 };
-use whittle_snapshot::{Snapshot, load};
+use whittle_snapshot::{QuotaRoom, Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
@@ -247,13 +248,17 @@ impl<P: Rights> Run<'_, P> {
             stored.value.resting = Some(proposal);
             return Ok(Some(wait));
         }
+        let mut room = QuotaRoom::of(snapshot);
         for command in &decision.commands {
             if time_left(self.ports.clock()).is_zero() {
                 self.hand_over();
                 break;
             }
-            if !is_rejected_by_checker(self.settings, snapshot, &stored.value, command, &mut self.report) {
-                self.start(snapshot, command, stored).await?;
+            if is_rejected_by_checker(self.settings, snapshot, &stored.value, command, &mut self.report) {
+                continue;
+            }
+            if let Some(command) = quotas::within_quotas(command, snapshot, &mut room, &mut self.report) {
+                self.start(snapshot, &command, stored).await?;
             }
         }
         Ok(None)
@@ -276,6 +281,9 @@ impl<P: Rights> Run<'_, P> {
                 if is_rejected_by_checker(self.settings, snapshot, &stored.value, &command, &mut self.report) {
                     return Ok(false);
                 }
+                let mut room = QuotaRoom::of(snapshot);
+                let fitting = quotas::within_quotas(&command, snapshot, &mut room, &mut self.report);
+                let Some(command) = fitting else { return Ok(false) };
                 self.start(snapshot, &command, stored).await
             }
             Err(rejection) => {

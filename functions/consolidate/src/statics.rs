@@ -3,6 +3,7 @@
 //! Only the holder of the cluster's lease creates claims, and each creation is fenced, so that only one of two concurrent runs
 //! fills a pool up. Surplus claims are stored before they are deleted: two runs never choose different machines.
 
+use crate::quotas::launches_within_quotas;
 use crate::state::{Disruptions, SurplusClaim};
 use crate::{Rights, Run};
 use crate::{rules, time_left};
@@ -17,11 +18,15 @@ use whittle_ports::{
     CLAIMS_PER_REQUEST, ClaimStore, Clock, HandleError, Queues, Records, Report, Safeguard, Settings, StoreError, advance, concurrently,
     unless_conflict, write_mirror,
 };
-use whittle_snapshot::{Snapshot, claim_of};
+use whittle_snapshot::{QuotaRoom, Snapshot, claim_of};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
 /// Backoff of a pool whose launch failed: the cause is likely to persist for a while.
 const LAUNCH_FAILURE_BACKOFF: SignedDuration = SignedDuration::from_mins(1);
+
+/// Why a pool has fewer machines than its `replicas` after EC2 has refused one for a quota (ADR 0024).
+const OVER_QUOTA: &str = "the account's quota of vCPUs, for which EC2 has just refused a machine, has no room for all of its replicas: \
+                          request an increase in Service Quotas";
 
 impl<P: Rights> Run<'_, P> {
     /// Brings every static pool closer to its `replicas`. Returns whether claims were created or deleted, so that the snapshot is
@@ -42,18 +47,22 @@ impl<P: Rights> Run<'_, P> {
         stored.value.static_reasons.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
         let mut created = Vec::new();
         let mut surplus = Vec::new();
+        let mut room = QuotaRoom::of(snapshot);
         for change in &changes {
             if let Some(why) = blocked_reason(self.settings, change, &snapshot.hidden) {
                 record_blocked(stored, &mut self.report, change, why, snapshot.now);
                 continue;
             }
             surplus.extend(change.delete.iter().map(|claim| surplus_claim(snapshot, change, claim)));
-            if change.at_limit {
+            let (fitting, over_quota) = launches_within_quotas(change, snapshot, &mut room, &mut self.report);
+            if over_quota > 0 {
+                record_blocked(stored, &mut self.report, change, OVER_QUOTA.to_owned(), snapshot.now);
+            } else if change.at_limit {
                 record_blocked(stored, &mut self.report, change, "its limits.nodes is reached".to_owned(), snapshot.now);
             } else {
                 stored.value.static_reasons.remove(&change.node_pool);
             }
-            created.extend(self.launch_replicas(snapshot, change).await?);
+            created.extend(self.launch_replicas(snapshot, &fitting).await?);
         }
         self.announce(&created).await?;
         if surplus.is_empty() {

@@ -2,6 +2,7 @@ mod events;
 mod leaving;
 mod quiet;
 mod pod_events;
+mod quotas;
 mod reason;
 mod refusals;
 mod strays;

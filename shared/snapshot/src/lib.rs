@@ -36,7 +36,7 @@ pub use inflight::{nominate_chosen, with_chosen_nodes};
 pub use name_clashes::rename_provisioners;
 pub use planned::{claim_of, pod_key};
 pub use pool_status::{PoolFacts, class_generation, pool_status};
-pub use quotas::{QuotaFit, QuotaRoom, is_over_quota, is_usable};
+pub use quotas::{QuotaFit, QuotaRoom, hold_to, is_over_quota};
 pub use reservations::Reserved;
 pub use shifted::shifted_zones;
 

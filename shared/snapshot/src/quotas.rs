@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::labels;
-use whittle_claims::{Claim, OfferingKey, Phase};
+use whittle_claims::{Claim, ClaimSpec, OfferingKey, Phase};
 use whittle_ec2::fleet::{MAX_TYPES, is_exotic};
 use whittle_ec2::instance_types::quota_of;
 use whittle_model::requirements::{Requirements, from_requirements};
-use whittle_model::scheduling::NewClaim;
+use whittle_model::scheduling::{NewClaim, Offer};
+use whittle_units::Price;
 
 /// A quota, and the capacity type that it is of.
 type Quota = (String, String);
@@ -39,18 +40,29 @@ impl QuotaRoom {
         if room.left.is_empty() {
             return room;
         }
+        // Claims that were made together may have equal machines, and those of a static pool have: all of its types are looked at for one.
+        let mut before: Option<(&ClaimSpec, Option<(Quota, u32)>)> = None;
         for claim in snapshot.claims.iter().map(|claim| &claim.value).filter(|claim| is_in_flight(claim)) {
             let spec = &claim.spec;
-            let has_min_values = spec.requirements.iter().any(|wanted| wanted.min_values.is_some());
-            let choices = choices(types_of(snapshot, &spec.node_pool, &spec.instance_types), &spec.requirements, has_min_values);
-            let kind = kinds_of(&choices).first().copied();
-            if let Some((quota, vcpus)) = kind.and_then(|kind| room.needed(&choices, kind))
-                && let Some(left) = room.left.get_mut(&quota)
+            let known = before.take().filter(|(other, _)| is_equal_launch(other, spec));
+            let needed = known.map_or_else(|| room.needed_by(spec, snapshot), |(_, needed)| needed);
+            if let Some((quota, vcpus)) = &needed
+                && let Some(left) = room.left.get_mut(quota)
             {
-                *left = left.saturating_sub(vcpus);
+                *left = left.saturating_sub(*vcpus);
             }
+            before = Some((spec, needed));
         }
         room
+    }
+
+    /// What a claim in flight takes of a quota of which little is left.
+    fn needed_by(&self, spec: &ClaimSpec, snapshot: &Snapshot) -> Option<(Quota, u32)> {
+        let has_min_values = spec.requirements.iter().any(|wanted| wanted.min_values.is_some());
+        let types = types_of(snapshot, &spec.node_pool, &spec.instance_types, &spec.requirements);
+        let choices = choices(types, &spec.requirements, has_min_values);
+        let kind = kinds_of(&choices).first().copied()?;
+        self.needed(&choices, kind)
     }
 
     /// Takes what a new machine needs at least. Where there is no room nothing changes.
@@ -60,9 +72,14 @@ impl QuotaRoom {
         }
         let has_min_values = |known: &Requirement| known.min_values.is_some();
         let asks_for_several = new.instance_type_min_values.is_some() || new.requirements.iter().any(has_min_values);
-        let choices = choices(types_of(snapshot, &new.node_pool, &new.instance_types), &new.requirements, asks_for_several);
+        let types = types_of(snapshot, &new.node_pool, &new.instance_types, &new.requirements);
+        let choices = choices(types, &new.requirements, asks_for_several);
         let mut kinds = kinds_of(&choices);
-        let Some(first) = kinds.first().copied() else { return QuotaFit::AsPlanned };
+        let Some(first) = kinds.first().copied() else {
+            // Those of a static pool are planned whatever can be had.
+            let closed = if new.instance_types.is_empty() { self.closed_to(new, snapshot) } else { None };
+            return closed.map_or(QuotaFit::AsPlanned, QuotaFit::Over);
+        };
         if new.requirements.iter().any(|known| known.key == labels::CAPACITY_TYPE && has_min_values(known)) {
             kinds.truncate(1); // several are asked for, so that it cannot be held to another
         } else if asks_for_several {
@@ -74,6 +91,19 @@ impl QuotaRoom {
             Some(kind) => QuotaFit::As(kind),
             None => QuotaFit::Over(first),
         }
+    }
+
+    /// The capacity type of a quota that has no room for any machine that a NodePool allows; `None` if quotas have nothing to do with it.
+    fn closed_to(&self, new: &NewClaim, snapshot: &Snapshot) -> Option<&'static str> {
+        let types = snapshot.catalog.get(&new.node_pool)?;
+        let wanted = from_requirements(&new.requirements);
+        let is_closed = |known: &InstanceType, kind: &str| {
+            let is_sold = |offering: &Offering| offering.capacity_type() == kind && is_met(&offering.requirements, &wanted);
+            let left = self.left.get(&(quota_of(&known.name).to_owned(), kind.to_owned()));
+            left.is_some_and(|left| *left < vcpus_of(known)) && known.offerings.iter().any(is_sold)
+        };
+        let allowed = || types.iter().filter(|known| is_met(&known.requirements, &wanted));
+        KINDS.into_iter().find(|kind| allowed().any(|known| is_closed(known, kind)))
     }
 
     fn has_taken(&mut self, choices: &[Choice<'_>], kind: &str) -> bool {
@@ -132,22 +162,27 @@ fn choices<'s>(types: impl IntoIterator<Item = &'s InstanceType>, requirements: 
 }
 
 /// Whether a machine of these requirements can be had by an offering. Nothing is built, because a claim may have thousands of them.
-#[must_use]
-pub fn is_usable(offering: &Offering, wanted: &Requirements) -> bool {
+fn is_usable(offering: &Offering, wanted: &Requirements) -> bool {
+    offering.available && is_met(&offering.requirements, wanted)
+}
+
+/// Whether what a type or an offering is meets what is wanted.
+fn is_met(own: &[Requirement], wanted: &Requirements) -> bool {
     let meets = |own: &Requirement| {
         wanted.get(own.key.as_str()).is_none_or(|allowed| match own.operator {
             Operator::In => own.values.iter().any(|value| allowed.has(value)),
             _ => allowed.allows_absence(),
         })
     };
-    offering.available && offering.requirements.iter().all(meets)
+    own.iter().all(meets)
 }
 
-/// The capacity types that a machine can be had with, in the order in which its launch takes the first.
+/// Capacity types in the order in which a launch takes the first that it may.
+const KINDS: [&str; 3] = [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND];
+
+/// The capacity types that a machine can be had with.
 fn kinds_of(choices: &[Choice<'_>]) -> Vec<&'static str> {
-    let mut kinds = vec![labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT, labels::CAPACITY_ON_DEMAND];
-    kinds.retain(|kind| choices.iter().any(|choice| choice.kinds.contains(*kind)));
-    kinds
+    KINDS.into_iter().filter(|kind| choices.iter().any(|choice| choice.kinds.contains(*kind))).collect()
 }
 
 /// Whether machines of a type count against an exhausted quota, and are as large as what was refused.
@@ -165,12 +200,64 @@ fn is_in_flight(claim: &Claim) -> bool {
     matches!(claim.phase, Phase::Planned | Phase::Launching { .. })
 }
 
-/// The types with these names that a NodePool can launch.
+/// Whether two claims have the same to choose from.
+fn is_equal_launch(one: &ClaimSpec, other: &ClaimSpec) -> bool {
+    one.node_pool == other.node_pool && one.instance_types == other.instance_types && one.requirements == other.requirements
+}
+
+/// The types with these names that a NodePool can launch. Without names, as of a static pool: those that meet the requirements, cheapest
+/// first.
 fn types_of<'s, 'n>(
     snapshot: &'s Snapshot,
     node_pool: &str,
     names: impl IntoIterator<Item = &'n String>,
-) -> impl Iterator<Item = &'s InstanceType> {
-    let types = snapshot.catalog.get(node_pool);
-    names.into_iter().filter_map(move |name| types.and_then(|types| types.find(name)))
+    requirements: &[Requirement],
+) -> Vec<&'s InstanceType> {
+    let Some(types) = snapshot.catalog.get(node_pool) else { return Vec::new() };
+    let mut names = names.into_iter().peekable();
+    if names.peek().is_some() {
+        return names.filter_map(|name| types.find(name)).collect();
+    }
+    let wanted = from_requirements(requirements);
+    let price = |known: &InstanceType| {
+        let usable = known.offerings.iter().filter(|offering| is_usable(offering, &wanted));
+        usable.map(|offering| offering.price).min()
+    };
+    let allowed = types.iter().filter(|known| is_met(&known.requirements, &wanted));
+    let mut found: Vec<(Price, &InstanceType)> = allowed.filter_map(|known| Some((price(known)?, known))).collect();
+    found.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.name.cmp(&b.1.name)));
+    found.into_iter().map(|(_, known)| known).collect()
+}
+
+/// Has a machine launched with one capacity type, at its prices.
+pub fn hold_to(new: &mut NewClaim, capacity_type: &str, snapshot: &Snapshot) {
+    let only = Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type]);
+    match new.requirements.iter().position(|known| known.key == only.key) {
+        Some(at) => new.requirements[at] = only,
+        None => {
+            let at = new.requirements.partition_point(|known| known.key < only.key);
+            new.requirements.insert(at, only);
+        }
+    }
+    let Some(types) = snapshot.catalog.get(&new.node_pool) else { return };
+    let wanted = from_requirements(&new.requirements);
+    let mut offers: Vec<(Price, &str, &str)> = Vec::new();
+    for known in new.instance_types.iter().filter_map(|name| types.find(name)) {
+        let usable = known.offerings.iter().filter(|offering| is_usable(offering, &wanted));
+        offers.extend(usable.map(|offering| (offering.price, known.name.as_str(), offering.zone())));
+    }
+    offers.sort_unstable();
+    new.offerings = offers.len();
+    let Some((cheapest, best, _)) = offers.first().copied() else { return };
+    new.cheapest_price = cheapest;
+    let offer = |(price, instance_type, zone): &(Price, &str, &str)| Offer {
+        instance_type: (*instance_type).to_owned(),
+        zone: (*zone).to_owned(),
+        capacity_type: capacity_type.to_owned(),
+        price: *price,
+    };
+    new.why.cheapest = offers.first().map(offer);
+    new.why.next_offer = offers.get(1).map(offer);
+    let other = offers.iter().find(|(_, instance_type, _)| *instance_type != best);
+    new.why.next_best = other.map(|(price, instance_type, _)| ((*instance_type).to_owned(), *price));
 }

@@ -199,7 +199,12 @@ fn claims_that_wait_for_their_machine_take_their_part() {
     claim.spec.instance_types = vec!["four".into()];
     let launching: Claim = after(&claim, &[begun("t")], now());
     let launched = after(&launching, &[Event::FleetAnswered(machine("i-1"))], now());
-    for (claim, expected) in [(claim, 1), (launching, 1), (launched, 2)] {
+    // That of a static pool names no types; one of a pool that cannot launch these takes nothing.
+    let mut of_static_pool = claim.clone();
+    of_static_pool.spec.instance_types.clear();
+    let mut of_other_types = of_static_pool.clone();
+    of_other_types.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["sixteen"])];
+    for (claim, expected) in [(claim, 1), (launching, 1), (launched, 2), (of_static_pool, 1), (of_other_types, 2)] {
         let (plan, _) = left_of_plan(|seen| {
             seen.stock_outs = vec![refused("standard", "on-demand", 9)];
             seen.claims = stored([claim.clone()]);

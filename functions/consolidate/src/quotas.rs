@@ -1,0 +1,61 @@
+//! Replacements and machines of static pools for which a quota of the account has no room, by the rule of the plans for pods (ADR 0024). A
+//! node would be closed for a machine that EC2 refuses, again and again. Pure.
+
+use whittle_claims::DecisionKind;
+use whittle_disruption::StaticChange;
+use whittle_model::disruption::{Command, Reason};
+use whittle_ports::Report;
+use whittle_snapshot::{QuotaFit, QuotaRoom, Snapshot, hold_to};
+
+/// The command, if quotas have room for all of its replacements, which are taken then; `None` if they do not, which is recorded. A node
+/// that has drifted is replaced by a machine of another capacity type where its pool allows one. One that is to become cheaper is not: its
+/// replacement might cost more than it does.
+pub(crate) fn within_quotas(command: &Command, snapshot: &Snapshot, room: &mut QuotaRoom, report: &mut Report) -> Option<Command> {
+    let (mut left, mut fitting) = (room.clone(), command.clone());
+    for new in &mut fitting.replacements {
+        match left.take(new, snapshot) {
+            QuotaFit::AsPlanned => {}
+            QuotaFit::As(capacity_type) if command.method.reason() == Reason::Drifted => {
+                report.count("beside_quota");
+                hold_to(new, capacity_type, snapshot);
+            }
+            QuotaFit::As(_) | QuotaFit::Over(_) => {
+                report.count("over_quota");
+                let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
+                let message = format!(
+                    "{} is not executed: EC2 has just refused a machine for a quota of vCPUs of the account, which has no room for the \
+                     replacement; request an increase in Service Quotas",
+                    command.method.reason()
+                );
+                report.decide(snapshot.now, DecisionKind::Kept, format!("command/{}", nodes.join(",")), message);
+                return None;
+            }
+        }
+    }
+    *room = left;
+    Some(fitting)
+}
+
+/// What a static pool launches of what it lacks, and how many of these machines quotas have no room for.
+pub(crate) fn launches_within_quotas(
+    change: &StaticChange,
+    snapshot: &Snapshot,
+    room: &mut QuotaRoom,
+    report: &mut Report,
+) -> (StaticChange, usize) {
+    let mut fitting = change.clone();
+    fitting.launch.retain_mut(|new| match room.take(new, snapshot) {
+        QuotaFit::AsPlanned => true,
+        QuotaFit::As(capacity_type) => {
+            report.count("beside_quota");
+            hold_to(new, capacity_type, snapshot);
+            true
+        }
+        QuotaFit::Over(_) => {
+            report.count("over_quota");
+            false
+        }
+    });
+    let left_out = change.launch.len() - fitting.launch.len();
+    (fitting, left_out)
+}
