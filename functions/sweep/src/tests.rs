@@ -522,6 +522,11 @@ fn objects_held_by_our_finalizer_are_released_without_claim_and_machine() {
     });
     let theirs = theirs.twice(30).1;
     assert!(theirs.release_mirrors.is_empty() && theirs.release_nodes.is_empty(), "another provider's, under the same finalizer");
+    // A policy may have kept the Node from being released when its claim ended.
+    let ends = [deletion_requested(), Event::TerminationSent, Event::MachineGone];
+    let events = [&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")][..], &ends].concat();
+    let ended = change(orphaned.clone(), |s| s.claims = vec![after(&events)]).twice(30).1;
+    assert_eq!(ended.release_nodes, ["n"]);
     let speaking = change(orphaned, |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
     assert!(speaking.release_nodes.is_empty(), "its kubelet is alive");
 }

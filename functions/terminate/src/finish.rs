@@ -101,10 +101,8 @@ impl<P: Rights> Run<P> {
             return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         let now = self.ports.clock().now();
-        if let Some(name) = node
-            && let Some(node) = self.release_node(name).await?
-        {
-            count_node(&mut self.report, &self.claim.value, &machine, &node, now);
+        if let Some(name) = node {
+            self.let_node_go(name, &machine, now).await?;
         }
         let ended = advance(self.ports.store(), &self.claim, &Event::MachineGone, now).await?;
         let pool = self.claim.value.spec.node_pool.clone();
@@ -134,6 +132,18 @@ impl<P: Rights> Run<P> {
         let message = since.map(|since| format!("EC2 has not shown the instance since {since}")).unwrap_or_default();
         next.note(INSTANCE_TERMINATING, ConditionStatus::True, INSTANCE_TERMINATING, &message, self.ports.clock().now());
         self.claim = save(self.ports.store(), &self.claim, next).await?;
+        Ok(())
+    }
+
+    /// Releases the Node of a machine that has ended. A policy may refuse it for long: the claim ends nevertheless, or it would count as
+    /// being disrupted for ever, and `sweep` tries it again.
+    async fn let_node_go(&mut self, name: &str, machine: &Machine, now: Timestamp) -> Result<(), HandleError> {
+        match self.release_node(name).await {
+            Ok(Some(node)) => count_node(&mut self.report, &self.claim.value, machine, &node, now),
+            Ok(None) => {}
+            Err(HandleError::Cluster(error @ ClusterError::Invalid { .. })) => self.report_kept_node(name, machine, &error).await,
+            Err(error) => return Err(error),
+        }
         Ok(())
     }
 

@@ -46,6 +46,22 @@ impl<P: Rights> Run<P> {
         }
     }
 
+    /// Reports that the API server does not let the Node of an instance go that has terminated: a metric for an alarm, and an Event on the
+    /// Node. Best effort.
+    pub(crate) async fn report_kept_node(&mut self, node: &str, machine: &Machine, error: &ClusterError) {
+        let claim = &self.claim.value;
+        report_cluster_error(claim, error, &mut self.report);
+        self.report.count("node_kept");
+        let message = format!(
+            "Instance {} has terminated, and the API server refuses to let its Node go: {error}. Remedy: have the policy take the deletion of \
+             Nodes and the removal of the finalizer {}; it is tried again",
+            machine.instance_id,
+            labels::TERMINATION_FINALIZER
+        );
+        let event = ClusterEvent::warning(Involved::node(node), "FailedReleasing", message);
+        publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
+    }
+
     /// Reports that EC2 ended an instance before its Node joined, for a reason that will end the next one as well: EC2 takes the launch,
     /// and refuses its volumes afterwards. As `launch` reports what EC2 refuses at once. Best effort.
     pub(crate) async fn report_early_end(&mut self, machine: &Machine, cause: &StateReason) {

@@ -4,11 +4,12 @@ use super::over_sim::{Refusing, Scene, ending, own_machine, planned, serving};
 use super::{NODE, pod};
 use futures::executor::block_on;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
+use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
-use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, Event, step};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, Event, Phase, step};
 use whittle_ec2::instance::{InstanceState, StateReason};
-use whittle_ports::{CloudErrorKind, ClusterError, HandleError, RegionStore, Report, Settings};
-use whittle_testkit::{InterceptedApiServer, NodePolicy, after, at, deletion, joined};
+use whittle_ports::{CloudErrorKind, ClusterError, HandleError, NodePatch, RegionStore, Report, Settings};
+use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, after, at, deletion, joined};
 
 fn draining() -> Claim {
     after(&serving(), &[Event::DeletionRequested(deletion(DeletionReason::Underutilized, at(0)))], at(0))
@@ -201,6 +202,43 @@ fn pods_that_come_back_to_a_node_that_cannot_be_closed_hold_no_machine_past_its_
     let report = run_refused(&scene);
     assert_eq!((report.counted("forced"), report.counted("termination_sent")), (1, 1));
     assert_ne!(scene.state(), InstanceState::Running);
+}
+
+/// A policy that keeps finalizers alone.
+struct KeepsFinalizers;
+
+impl Interceptor for KeepsFinalizers {
+    fn patch_node(&self, name: &str, _: &str, patch: &NodePatch) -> Result<(), ClusterError> {
+        if patch.remove_finalizer.is_some() { Err(NodePolicy::refusal(name)) } else { Ok(()) }
+    }
+}
+
+/// It would be counted as being disrupted, and against its pool's budgets, for ever.
+#[test]
+fn a_claim_ends_with_its_machine_though_its_node_is_not_let_go() {
+    let sent = step(&draining(), &Event::TerminationSent, at(0)).unwrap();
+    let mut scene = Scene::of(&sent);
+    let run = |scene: &Scene| {
+        let ports = scene.simulation.ports();
+        let guarded = InterceptedApiServer { ports: &ports, interceptor: KeepsFinalizers };
+        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+    };
+    for state in [InstanceState::Running, InstanceState::ShuttingDown] {
+        scene.set_state(state);
+        run(&scene);
+        assert!(matches!(scene.claim().phase, Phase::Terminating { .. }), "{state:?}: its machine is there");
+        assert!(scene.events("FailedReleasing").is_empty() && scene.get::<NodeClaim>("default-1").is_some());
+    }
+    scene.set_state(InstanceState::Terminated);
+    scene.set_time(10);
+    let report = run(&scene);
+    assert_eq!((report.counted("terminated"), report.counted("node_kept")), (1, 1));
+    assert!(matches!(scene.claim().phase, Phase::Gone { .. }), "{:?}", scene.claim().phase);
+    assert!(report.metrics.iter().any(|one| one.metric == "whittle_failed_runs"), "the policy is still in the way");
+    let events = scene.events("FailedReleasing");
+    assert!(events.len() == 1 && events[0].contains("i-1") && events[0].contains("denied the request"), "{events:?}");
+    assert!(scene.is_held(), "`sweep` lets the Node go once it may");
+    assert!(scene.get::<NodeClaim>("default-1").is_none(), "its NodeClaim goes with its machine");
 }
 
 /// What EC2 says of an instance that has ended, of a claim whose Node never joined or did.
