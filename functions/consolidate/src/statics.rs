@@ -118,9 +118,10 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Requests the deletion of the surplus claims in the record; one that was changed meanwhile stays in the record for the
-    /// next run. Draining honours budgets and protected pods.
+    /// next run. One that cannot be read is forgotten, or it would hold up every static pool for as long: its own is left as it is until
+    /// it can be read, and has then the surplus that it has. Draining honours budgets and protected pods.
     async fn delete_surplus(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
-        let mut done = BTreeSet::new();
+        let (mut done, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
         for surplus in &stored.value.surplus {
             if time_left(self.ports.clock()).is_zero() {
                 self.hand_over();
@@ -128,7 +129,11 @@ impl<P: Rights> Run<'_, P> {
             }
             let key = ClaimKey { cluster: self.lease.cluster.clone(), name: surplus.claim.clone() };
             let found = match self.ports.store().get(&key).await {
-                Err(StoreError::Unreadable { .. }) => continue,
+                Err(StoreError::Unreadable { .. }) => {
+                    self.report.count("surplus_unreadable");
+                    unreadable.insert(surplus.claim.clone());
+                    continue;
+                }
                 found => found?,
             };
             if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
@@ -145,7 +150,7 @@ impl<P: Rights> Run<'_, P> {
             self.ports.queues().send_now(doorbell).await?;
             done.insert(surplus.claim.clone());
         }
-        stored.value.surplus.retain(|surplus| !done.contains(&surplus.claim));
+        stored.value.surplus.retain(|surplus| !done.contains(&surplus.claim) && !unreadable.contains(&surplus.claim));
         Ok(!done.is_empty())
     }
 }

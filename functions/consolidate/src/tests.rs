@@ -6,6 +6,7 @@ mod quotas;
 mod reason;
 mod refusals;
 mod strays;
+mod surplus;
 
 use super::*;
 use crate::execute::portion;

@@ -1,0 +1,40 @@
+//! Surplus claims of static pools that were chosen and not yet deleted.
+
+use super::{after, claim, snapshot_of};
+use crate::Run;
+use crate::state::{Disruptions, SurplusClaim};
+use futures::executor::block_on;
+use whittle_claims::{DeletionReason, Event, Revision, Stored};
+use whittle_ports::{Adapters, Leases, Report, Settings};
+use whittle_testkit::{TestWorld, at, begun, joined, key, machine};
+use whittle_units::SignedDuration;
+
+fn surplus(name: &str) -> SurplusClaim {
+    SurplusClaim { claim: name.into(), node_pool: "fixed".to_owned(), message: "one too many".to_owned() }
+}
+
+/// It would hold up the launches and deletions of every static pool for as long.
+#[test]
+fn a_surplus_claim_that_cannot_be_read_is_kept_and_holds_up_nothing() {
+    let world = TestWorld::still(at(0));
+    let names = ["fixed-1", "fixed-2", "fixed-3"];
+    for name in names {
+        let started = [begun(name), Event::FleetAnswered(machine(&format!("i-{name}"))), joined(name), Event::NodeReady];
+        world.store(&after(&claim(name), &started));
+    }
+    let claims = names.iter().map(|name| world.claim(&key(name))).collect();
+    let snapshot = snapshot_of(claims, at(1));
+    world.world().store.spoil_claim(&key("fixed-1"));
+    let ports = world.ports();
+    let lease = block_on(ports.acquire(&key("fixed-1").cluster, "run", at(0), SignedDuration::from_mins(1))).unwrap();
+    let (settings, report) = (Settings::default(), Report::default());
+    let mut run = Run { ports: Adapters::all(&ports), settings: &settings, lease: &lease, report, notes: Vec::new(), handed_over: false };
+    let known = Disruptions { surplus: vec![surplus("fixed-1"), surplus("fixed-2")], ..Disruptions::default() };
+    let mut stored = Stored { value: known, revision: Revision::ABSENT };
+    assert!(block_on(run.reconcile_static_pools(&snapshot, &mut stored)).unwrap(), "another claim is being deleted");
+    assert_eq!((run.report.counted("scaled_down"), run.report.counted("surplus_unreadable")), (1, 1));
+    assert_eq!(stored.value.surplus, [], "the next pass is free to do what other pools need");
+    let reason = |name: &str| world.claim(&key(name)).deletion.map(|deletion| deletion.reason);
+    assert_eq!((reason("fixed-2"), reason("fixed-3")), (Some(DeletionReason::ScaledDown), None));
+    assert_eq!(world.world().store.unreadable(&key("fixed-1").cluster), ["fixed-1"], "it is as it was");
+}
