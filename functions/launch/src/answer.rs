@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use whittle_api::{hashes, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, step};
-use whittle_ec2::errors::{ApiError, CreateReason};
+use whittle_ec2::errors::{ApiError, CreateReason, Fault};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
     BestEffort, ClaimStore, Clock, CloudError, CloudErrorKind, ClusterEvent, HandleError, Involved, Queues, RegionStore, Safeguard,
@@ -84,7 +84,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let refused = answer.errors.iter().find(|error| needs_user_action(&api_error(error)));
         if let (Some(error), Some(claim)) = (refused, waiting.first()) {
-            self.publish_refusal(&claim.value, reason_of(error), &error.message).await;
+            self.publish_refusal(&claim.value, reason_of(error), batch, &api_error(error).to_string()).await;
         }
         match failure_without_instances(&answer.errors) {
             FleetFailure::InsufficientCapacity(message) => self.give_up(waiting, DeletionReason::InsufficientCapacity, &message).await,
@@ -124,16 +124,17 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// A launch that needs user action: an error in the log, a metric for an alarm, and an Event on the NodePool.
-    async fn publish_refusal(&mut self, claim: &Claim, reason: CreateReason, error_text: &str) {
+    async fn publish_refusal(&mut self, claim: &Claim, reason: CreateReason, batch: &Batch, error_text: &str) {
         let (about, advice, pool) = (Involved::owner(claim), reason.advice(), claim.spec.node_pool.as_str());
         let remedy = match reason {
             CreateReason::SpotSlrCreationFailed => ": aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+            CreateReason::LaunchFailed => ": correct what it names, in the node class, the requirements of the NodePool or the account",
             _ => "",
         };
         tracing::error!(cluster = %claim.key.cluster, nodepool = pool, reason = reason.as_str(), "a launch was refused: {advice}{remedy}");
         self.report.count("refused");
         self.report.metric(metrics::LaunchesRefused { nodepool: pool, reason: reason.as_str() });
-        let text = format!("{advice}{remedy}. EC2 reports {error_text}");
+        let text = format!("{advice}{remedy}. Asked for {}. EC2 reports {error_text}", batch.asked());
         publish_event(self.ports.cluster(), &claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
     }
 
@@ -330,7 +331,8 @@ impl<P: Rights> Run<'_, P> {
     /// A call that failed as a whole.
     pub(crate) async fn failed(&mut self, batch: &Batch, error: CloudError) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
-        let known = ApiError::client(&error.code, &error.message);
+        let fault = if error.kind == CloudErrorKind::Unknown { Fault::Server } else { Fault::Client };
+        let known = ApiError { fault, ..ApiError::client(&error.code, &error.message) };
         let is_elsewhere = error.kind == CloudErrorKind::InsufficientCapacity || known.is_service_linked_role_missing();
         if is_elsewhere && !known.is_fleet_quota() {
             let outs = machine::whole_call_stock_outs(&self.facts, batch, &error.code, &error.message, now);
@@ -339,7 +341,7 @@ impl<P: Rights> Run<'_, P> {
             match waiting.first() {
                 Some(claim) if known.is_vcpu_quota() => self.publish_quota(&claim.value, &error.code, &error.message).await,
                 Some(claim) if known.is_service_linked_role_missing() => {
-                    self.publish_refusal(&claim.value, CreateReason::SpotSlrCreationFailed, &error.to_string()).await;
+                    self.publish_refusal(&claim.value, CreateReason::SpotSlrCreationFailed, batch, &error.to_string()).await;
                 }
                 _ => {}
             }
@@ -362,7 +364,7 @@ impl<P: Rights> Run<'_, P> {
         if needs_user_action(&known)
             && let Some(claim) = self.waiting(batch).await?.first()
         {
-            self.publish_refusal(&claim.value, reason, &error.to_string()).await;
+            self.publish_refusal(&claim.value, reason, batch, &error.to_string()).await;
         }
         self.keep_waiting(batch, reason, &format!("{}: {error}", reason.advice()), delay).await
     }

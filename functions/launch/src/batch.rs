@@ -1,8 +1,8 @@
 //! One fleet call with its parameters and outcome: stored before the call, so that a retry is the same call.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use whittle_claims::Record;
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_claims::{NodeClassRecord, Record};
 use whittle_ec2::fleet::{FleetRequest, Launch, LaunchTemplate};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
@@ -63,6 +63,16 @@ impl Batch {
     pub(crate) fn placement_group(&self) -> Option<&str> {
         self.templates.iter().find_map(|template| template.placement_group_id.as_deref())
     }
+    /// What the call asks for, in words: types and zones of which a few are named.
+    pub(crate) fn asked(&self) -> String {
+        let overrides = || self.request.configs.iter().flat_map(|config| &config.overrides);
+        let types = some(overrides().map(|one| one.instance_type.as_str()));
+        let zones = some(overrides().map(|one| one.zone.as_str()));
+        let images = some(overrides().map(|one| one.image_id.as_str()));
+        let FleetRequest { target_capacity, capacity_type, .. } = &self.request;
+        let class = NodeClassRecord::class_name(&self.node_class);
+        format!("{target_capacity} of {types} ({capacity_type}) in {zones} with {images}, by node class {class}")
+    }
     /// The launch in the form that the rules about its outcome expect.
     pub(crate) fn launch(&self) -> Launch {
         let reservations = self.reservations.iter().map(|(name, zone, id)| ((name.clone(), zone.clone()), id.clone()));
@@ -74,5 +84,16 @@ impl Batch {
             reservations: reservations.collect::<BTreeMap<_, _>>(),
             addresses_in_flight: self.addresses,
         }
+    }
+}
+
+/// A few of the names, and how many more there are.
+fn some<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    const NAMED: usize = 3;
+    let names: BTreeSet<&str> = names.collect();
+    let named = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }

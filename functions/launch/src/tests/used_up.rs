@@ -187,6 +187,7 @@ fn a_launch_that_needs_user_action_is_reported() {
             "raise volumeSize in spec.blockDeviceMappings",
         ),
         ("InvalidParameterCombination", "The parameter iops is not supported for gp2 volumes.", "LaunchFailed", "iops is not supported"),
+        ("SomethingNew", "EC2 has a new reason.", "LaunchFailed", "correct what it names, in the node class"),
     ] {
         let simulation = with_class();
         simulation.world().region.refusal = Some((code.into(), message.into()));
@@ -198,7 +199,10 @@ fn a_launch_that_needs_user_action_is_reported() {
         let world = simulation.world();
         let event = world.cluster.events.iter().find(|kept| kept.event.reason == "LaunchRefused").unwrap();
         assert_eq!((event.event.kind.as_str(), event.event.warning), ("NodePool", true));
-        assert!(event.event.message.contains(words), "{}", event.event.message);
+        let message = &event.event.message;
+        assert!(message.contains(words) && message.contains(code), "{message}");
+        assert!(message.contains("Asked for 1 of ") && message.contains(" in us-west-2a"), "{message}");
+        assert!(message.contains("by node class gone"), "{message}");
     }
     // What passes by itself is not reported, and neither is a transient failure.
     for (code, message) in [("InvalidParameterValue", "Invalid IAM Instance Profile name"), ("Unavailable", "overloaded")] {

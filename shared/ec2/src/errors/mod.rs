@@ -87,21 +87,18 @@ const THROTTLES: &[&str] = &[
     "PriorRequestNotComplete",
 ];
 const RATE_LIMITED: &str = "RequestLimitExceeded";
-/// Codes with which EC2 refuses a launch for what it asks for, however often it is repeated.
-const REJECTIONS: &[&str] = &[
-    "InvalidParameter",
-    "InvalidParameterCombination",
-    "InvalidParameterValue",
-    "InvalidParameterDependency",
-    "InvalidBlockDeviceMapping",
-    "InvalidSnapshot.NotFound",
-    "EncryptedVolumesNotSupported",
-    "InstanceLimitExceeded",
-    "MissingParameter",
-    "TagLimitExceeded",
-    "UnknownVolumeType",
-    "UnsupportedOperation",
-    "VolumeTypeNotAvailableInZone",
+/// Codes of a failed launch that passes by itself: EC2 is in trouble, or what a node class selects is gone, and selected anew in minutes.
+const PASSING: &[&str] = &[
+    "IncorrectInstanceState",
+    "IncorrectState",
+    "InternalFailure",
+    "InvalidGroup.NotFound",
+    "InvalidSecurityGroupID.NotFound",
+    "InvalidSubnetID.NotFound",
+    "RequestExpired",
+    "ServerInternal",
+    "ServiceUnavailable",
+    "Unavailable",
 ];
 
 impl ApiError {
@@ -158,11 +155,15 @@ impl ApiError {
         self.code == "InvalidParameterValue" && self.message.contains("Invalid IAM Instance Profile name")
     }
     /// What a launch asks for is refused for a reason that has no name of its own: every attempt is, until the node class or a limit of the
-    /// account is changed. A new instance profile is not meant: EC2 does not know it for some seconds.
+    /// account is changed. EC2 has new codes: all are meant that are not known to pass.
     pub fn is_rejected(&self) -> bool {
-        REJECTIONS.contains(&self.code.as_str())
-            && !self.is_instance_profile_missing()
-            && self.create_reason() == CreateReason::LaunchFailed
+        let passes = self.is_over_soon()
+            || self.is_not_found()
+            || self.is_already_exists()
+            || self.is_idempotency_mismatch()
+            || PASSING.contains(&self.code.as_str());
+        let is_elsewhere = self.is_unfulfillable() || self.is_spread_group_limit() || self.code.starts_with("Insufficient");
+        !passes && !is_elsewhere && self.create_reason() == CreateReason::LaunchFailed
     }
     /// User data over EC2's limit of 16 KiB.
     pub fn is_user_data_too_large(&self) -> bool {

@@ -79,11 +79,14 @@ fn what_passes_by_itself_is_no_rejection() {
     assert!(is_rejected("InvalidParameterCombination", "The parameter iops is not supported for gp2 volumes."));
     assert!(is_rejected("InvalidBlockDeviceMapping", "Invalid device name"));
     assert!(is_rejected("InstanceLimitExceeded", "You have requested more instances than your current instance limit of 2 allows."));
+    assert!(is_rejected("LaunchTemplateLimitExceeded", "You have too many."));
+    assert!(is_rejected("SomethingNew", "EC2 has a reason that nobody knows yet."));
     assert!(!is_rejected("InvalidParameterValue", "Invalid IAM Instance Profile name"), "it may be new");
     assert!(!is_rejected("InvalidParameterValue", "Value (p) for parameter iamInstanceProfile.name is invalid."));
     assert!(!is_rejected("InvalidParameter", "They belong to different networks"), "it has a reason of its own");
     let passing = ["InvalidLaunchTemplateName.NotFoundException", "InsufficientInstanceCapacity", "Unavailable", "InternalError", ""];
-    for code in passing.iter().chain(THROTTLES) {
+    let elsewhere = ["InsufficientHostCapacity", "IdempotentParameterMismatch", "InvalidCapacityReservationId.NotFound"];
+    for code in passing.iter().chain(&elsewhere).chain(PASSING).chain(UNFULFILLABLE).chain(THROTTLES) {
         assert!(!is_rejected(code, "x"), "{code}");
     }
 }

@@ -229,6 +229,7 @@ const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
     (400, "SecurityGroupsPerInstanceLimitExceeded", "The maximum number of groups has been reached.", Again("LaunchFailed"), REFUSED),
     (400, "TagPolicyViolation", "The tag policy does not allow the specified value.", Again("LaunchFailed"), REFUSED),
     (400, "InstanceLimitExceeded", "You have requested more instances than your limit allows.", Again("LaunchFailed"), REFUSED),
+    (400, "SomethingNew", "EC2 has a reason that nobody knows yet.", Again("LaunchFailed"), REFUSED),
     (400, "InvalidSubnetID.NotFound", "The subnet ID 'subnet-a' does not exist", Again("LaunchFailed"), NO_EVENT),
     (
         400,
@@ -357,7 +358,7 @@ fn templates() -> Vec<Row> {
         let ending = match error.code {
             "RequestLimitExceeded" | "InternalError" => Ending::after(asked, error.code),
             "UnauthorizedOperation" => Ending::after(asked, "Unauthorized").with_event(REFUSED),
-            "InvalidParameterValue" => Ending::after(asked, "LaunchFailed").with_event(REFUSED),
+            "InvalidParameterValue" | "LaunchTemplateLimitExceeded" => Ending::after(asked, "LaunchFailed").with_event(REFUSED),
             _ => Ending::after(asked, "LaunchFailed"),
         };
         row(Failure::Refused(error), ending)
