@@ -4,6 +4,9 @@ use crate::requirements::{Allowed, Requirements, term_requirements};
 use whittle_api::k8s::PersistentVolume;
 use whittle_api::labels;
 
+/// Limit on combinations of alternatives: real pods have far fewer, and one pod must not slow down all others.
+pub(super) const MAX_ALTERNATIVES: usize = 64;
+
 /// Labels of volumes that kube-scheduler compares with the zone of nodes.
 const ZONE_LABELS: [&str; 2] = [labels::ZONE, "failure-domain.beta.kubernetes.io/zone"];
 

@@ -3,7 +3,7 @@
 
 use super::is_active;
 use super::static_volumes::{StaticVolumes, have_one_each};
-use super::volume_place::volume_terms;
+use super::volume_place::{MAX_ALTERNATIVES, volume_terms};
 use crate::requirements::{Allowed, Requirements, canonical_key};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{CsiNode, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
@@ -17,8 +17,6 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const ONE_POD: &str = "ReadWriteOncePod";
 /// The driver of EBS volumes, on nodes that run one: how many it attaches is known of each instance type.
 pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
-/// Limit on combinations of alternatives: real pods have far fewer, and one pod must not slow down all others.
-const MAX_ALTERNATIVES: usize = 64;
 
 /// A claim of a pod and the driver that attaches its volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -234,8 +232,8 @@ impl<'a> Volumes<'a> {
         let Some(class) = self.classes.get(class) else {
             return if class.is_empty() { Ok(Vec::new()) } else { Err(format!("storageclass \"{class}\" not found")) };
         };
-        if let Some(volumes) = self.made_beforehand.of_claim(claim) {
-            return Ok(terms_of_any(&volumes));
+        if let Some(places) = self.made_beforehand.places_of(claim) {
+            return Ok(places);
         }
         if let Some(place) = self.selected_place(claim) {
             return Ok(vec![place]);
@@ -323,24 +321,6 @@ fn users(objects: &ClusterObjects) -> BTreeMap<(&str, &str), &Pod> {
     let running = objects.pods.iter().filter(|pod| pod.is_bound() && is_active(pod));
     let used = running.flat_map(|pod| shareable_claims(pod).map(move |claim| ((pod.metadata.namespace.as_str(), claim), pod)));
     used.filter(|(claim, _)| of_one_pod.contains(claim)).collect()
-}
-
-/// Where one of several volumes can be attached, in their order. Empty means anywhere.
-fn terms_of_any(volumes: &[&PersistentVolume]) -> Vec<Requirements> {
-    let mut out: Vec<Requirements> = Vec::new();
-    for volume in volumes {
-        let terms = volume_terms(volume);
-        if terms.is_empty() {
-            return Vec::new();
-        }
-        for term in terms {
-            if !out.contains(&term) {
-                out.push(term);
-            }
-        }
-    }
-    out.truncate(MAX_ALTERNATIVES);
-    out
 }
 
 /// All compatible pairs, in order; all pairs if none is compatible, so that scheduling reports the conflict.
