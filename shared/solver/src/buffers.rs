@@ -75,20 +75,45 @@ impl Buffer {
     }
 }
 
-/// Keeps the pods of all buffers of a cluster within the limit: those of the first buffers, in the order given. The others say so.
+/// Keeps the pods of all buffers of a cluster within the limit. Namespaces share it evenly, and buffers of a namespace its share: whoever
+/// asks for little has it, whatever others ask for. Those that have fewer than they ask for say so.
 pub fn limit_pods(buffers: &mut [Buffer], now: Timestamp) {
-    let mut left = PODS_MAX;
-    for buffer in buffers {
-        if buffer.pods.len() > left {
-            buffer.pods.truncate(left);
-            let why = format!(
-                "all buffers of a cluster together have no more than {PODS_MAX}, and those before it by namespace and name have the \
-                 others; ask for fewer and larger pods"
-            );
-            buffer.falls_short(&why, now);
-        }
-        left -= buffer.pods.len();
+    let mut by_namespace: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (at, buffer) in buffers.iter().enumerate() {
+        by_namespace.entry(buffer.object.metadata.namespace.clone()).or_default().push(at);
     }
+    let wanted: Vec<usize> = by_namespace.values().map(|of| pods_of(of, buffers).iter().sum()).collect();
+    for (of, share) in by_namespace.values().zip(fair_shares(&wanted, PODS_MAX)) {
+        let shares = fair_shares(&pods_of(of, buffers), share);
+        for (at, share) in of.iter().zip(shares) {
+            let buffer = &mut buffers[*at];
+            if buffer.pods.len() > share {
+                buffer.pods.truncate(share);
+                let why = format!(
+                    "all buffers of a cluster together have no more than {PODS_MAX}, which namespaces share evenly, and buffers within \
+                     one; ask for fewer and larger pods"
+                );
+                buffer.falls_short(&why, now);
+            }
+        }
+    }
+}
+
+/// How many pods some of the buffers have.
+fn pods_of(of: &[usize], buffers: &[Buffer]) -> Vec<usize> {
+    of.iter().map(|at| buffers[*at].pods.len()).collect()
+}
+
+/// What each has of a total: what it wants, or an even part of what those that want less leave.
+fn fair_shares(wanted: &[usize], total: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|at| wanted[*at]);
+    let (mut shares, mut left) = (vec![0; wanted.len()], total);
+    for (before, at) in order.iter().enumerate() {
+        shares[*at] = wanted[*at].min(left / (wanted.len() - before));
+        left -= shares[*at];
+    }
+    shares
 }
 
 /// Kind and name of the object that defines a buffer's pods, in the buffer's namespace.

@@ -81,19 +81,20 @@ fn buffer_of(name: &str, replicas: i64) -> Buffer {
 }
 
 #[test]
-fn all_buffers_together_have_a_limit_that_the_last_ones_name() {
+fn all_buffers_together_have_a_limit_that_they_share_and_name() {
     let mut buffers = [buffer_of("a", 5000), buffer_of("b", 4000), buffer_of("c", 6000), buffer_of("d", 3), buffer_of("e", 0)];
     limit_pods(&mut buffers, now());
     let kept = buffers.each_ref().map(|buffer| (buffer.pods.len(), buffer.object.status.replicas));
-    assert_eq!(kept, [(5000, Some(5000)), (4000, Some(4000)), (1000, Some(1000)), (0, Some(0)), (0, Some(0))]);
-    let why = "all buffers of a cluster together have no more than 10000, and those before it by namespace and name have the others; ask \
-               for fewer and larger pods";
-    let third = format!("1000 of its 6000 pods are kept free: {why}");
-    let fourth = format!("0 of its 3 pods are kept free: {why}");
-    assert_eq!(buffers.each_ref().map(|buffer| buffer.shortfall.as_str()), ["", "", third.as_str(), fourth.as_str(), ""]);
+    assert_eq!(kept, [(3332, Some(3332)), (3332, Some(3332)), (3333, Some(3333)), (3, Some(3)), (0, Some(0))]);
+    let why = "all buffers of a cluster together have no more than 10000, which namespaces share evenly, and buffers within one; ask for \
+               fewer and larger pods";
+    let short = |kept: usize, asked_for: usize| format!("{kept} of its {asked_for} pods are kept free: {why}");
+    let expected = [short(3332, 5000), short(3332, 4000), short(3333, 6000), String::new(), String::new()];
+    assert_eq!(buffers.each_ref().map(|buffer| buffer.shortfall.clone()), expected);
     let told = buffers.each_ref().map(|buffer| provisioning_of(buffer, &[], &[], &[], &[]));
     let empty = Some((ConditionStatus::False, "BufferEmpty".to_owned(), String::new()));
-    assert_eq!(told, [None, None, reduced(&third), reduced(&fourth), empty]);
+    let [first, second, third, ..] = expected.each_ref().map(|short| reduced(short));
+    assert_eq!(told, [first, second, third, None, empty]);
     // The status is that of now: what was there before does not stay.
     let again = resolve(&buffers[2].object, Ok(&source(1)), now());
     assert_eq!((again.pods.len(), again.object.status.replicas, ready(&again)), (5000, Some(5000), (ConditionStatus::True, "Resolved")));
@@ -101,6 +102,26 @@ fn all_buffers_together_have_a_limit_that_the_last_ones_name() {
     limit_pods(&mut within, now());
     let condition = conditions::find(&within[0].object.status.conditions, conditions::READY_FOR_PROVISIONING).unwrap();
     assert_eq!((within[0].shortfall.as_str(), condition.message.as_str()), ("", ""));
+}
+
+#[test]
+fn no_namespace_takes_the_pods_of_another() {
+    let kept = |wanted: &[(&str, i64)]| {
+        let of = |(number, (namespace, replicas)): (usize, &(&str, i64))| {
+            let mut buffer = buffer_of(&format!("b{number}"), *replicas);
+            buffer.object.metadata.namespace = (*namespace).into();
+            buffer
+        };
+        let mut buffers: Vec<Buffer> = wanted.iter().enumerate().map(of).collect();
+        limit_pods(&mut buffers, now());
+        let has_all = |buffer: &Buffer| usize::try_from(buffer.asked_for).unwrap() == buffer.pods.len();
+        assert!(buffers.iter().all(|buffer| buffer.shortfall.is_empty() == has_all(buffer)));
+        buffers.iter().map(|buffer| buffer.pods.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&[("a", 5000), ("b", 5000)]), [5000, 5000], "within the limit nobody has less");
+    assert_eq!(kept(&[("a", 5000), ("a", 5000), ("a", 5000), ("b", 4000)]), [2000, 2000, 2000, 4000]);
+    assert_eq!(kept(&[("a", 5000), ("a", 5000), ("b", 10), ("c", 3000)]), [3495, 3495, 10, 3000]);
+    assert_eq!(kept(&[]), [0; 0]);
 }
 
 #[test]
