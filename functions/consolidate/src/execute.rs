@@ -36,6 +36,8 @@ pub(crate) enum Marked {
     All(Vec<Claim>),
     /// One cannot be read: the state of its machine is unknown.
     Unreadable(ClaimName),
+    /// The API server does not let a Node be tainted, as a policy may that was not there when the command began.
+    Refused { node: String, message: String },
 }
 
 impl<P: Rights> Run<'_, P> {
@@ -158,7 +160,7 @@ impl<P: Rights> Run<'_, P> {
         for marked in concurrently(running.removals.iter().map(|deleting| self.set_reason_of(snapshot, running, deleting))).await {
             match marked? {
                 Marked::All(some) => claims.extend(some),
-                unreadable @ Marked::Unreadable(_) => return Ok(unreadable),
+                other => return Ok(other),
             }
         }
         Ok(Marked::All(claims))
@@ -167,7 +169,12 @@ impl<P: Rights> Run<'_, P> {
     /// The same of one of its nodes.
     async fn set_reason_of(&self, snapshot: &Snapshot, running: &Running, deleting: &DeletingMachine) -> Result<Marked, HandleError> {
         if !running.closed {
-            self.taint(&deleting.node).await?;
+            match self.taint(&deleting.node).await {
+                Err(HandleError::Cluster(ClusterError::Invalid { message, .. })) => {
+                    return Ok(Marked::Refused { node: deleting.node.clone(), message });
+                }
+                tainted => tainted?,
+            }
         }
         // Read again: its conditions were written a moment ago.
         let key = ClaimKey { cluster: self.lease.cluster.clone(), name: deleting.claim.clone() };

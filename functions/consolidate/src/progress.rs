@@ -80,6 +80,10 @@ impl<P: Rights> Run<'_, P> {
                     self.roll_back(snapshot, running, &format!("the claim {claim} cannot be read")).await?;
                     return Ok(Outcome::RolledBack);
                 }
+                Marked::Refused { node, message } => {
+                    self.roll_back(snapshot, running, &format!("the API server refuses the taint of node {node}: {message}")).await?;
+                    return Ok(Outcome::RolledBack);
+                }
             };
             self.launch(running).await?;
             self.notes.extend(publish::launching(running));

@@ -4,14 +4,15 @@ use super::{after, claim, snapshot_of};
 use crate::Run;
 use crate::execute::disrupted_taint;
 use crate::observe::Step;
-use crate::state::Disruptions;
+use crate::progress::Outcome;
+use crate::state::{DeletingMachine, Disruptions, Running};
 use crate::strays::untaint_strays;
 use futures::executor::block_on;
 use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{Event, Revision, Stored};
 use whittle_model::disruption::{Command, Method, Removal, Savings};
-use whittle_ports::{ClusterError, Leases, NodePatch, Report, Settings};
+use whittle_ports::{ClaimStore, ClusterError, Leases, NodePatch, Report, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, TestWorld, at, begun, key, machine};
 use whittle_units::SignedDuration;
@@ -122,6 +123,26 @@ fn what_was_refused_is_remembered_though_the_other_nodes_cannot_be_untainted_aga
     let (runs, known, _) = start(&world, Method::MultiNode, KeepsTaints("n1"));
     assert_eq!((runs, tainted(&world), ending(&world)), (false, vec!["n0", "n2"], Vec::new()));
     assert!(known.is_idle() && known.refused.keys().eq(["n1"]), "the next pass begins with another command");
+}
+
+/// The run that began the command died before its machines were requested. Otherwise each pass would fail at it, and do nothing else.
+#[test]
+fn a_command_that_is_resumed_under_a_policy_is_rolled_back() {
+    let world = world(false);
+    let ports = world.ports();
+    let server = InterceptedApiServer { ports: &ports, interceptor: Policy(&["n1"]) };
+    let lease = block_on(ports.acquire(&key("n0").cluster, "run", at(0), SignedDuration::from_mins(1))).unwrap();
+    let (settings, report) = (Settings::default(), Report::default());
+    let mut run = Run { ports: server.adapters(), settings: &settings, lease: &lease, report, notes: Vec::new(), handed_over: false };
+    let removals = NODES.map(|name| DeletingMachine { claim: name.into(), node: name.to_owned() }).to_vec();
+    let mut command = Running { removals, stored: false, ..super::running(vec![claim("next")]) };
+    let outcome = block_on(run.step(&snapshot(&world), &mut command, SignedDuration::from_mins(10))).unwrap();
+    assert_eq!((outcome, tainted(&world), ending(&world)), (Outcome::RolledBack, Vec::new(), Vec::new()));
+    assert_eq!(run.report.counted("rolled_back"), 1);
+    assert!(run.report.decisions.iter().any(|told| told.subject == "node/n1" && told.message.contains("denied the request")));
+    let has_reason = |name: &str| conditions::find(&world.claim(&key(name)).conditions, conditions::DISRUPTION_REASON).is_some();
+    assert!(!NODES.into_iter().any(has_reason), "their NodeClaims say nothing of it any more");
+    assert!(block_on(ports.get(&key("next"))).unwrap().is_none(), "nothing is launched for it");
 }
 
 #[test]
