@@ -98,12 +98,13 @@ pub(super) fn vector(names: &[&str], resources: &Resources) -> Vector {
 }
 
 /// Whether pods of a removed node may be placed on the machine: it is not being deleted, is initialized, and its own
-/// pods have not changed within its pool's `consolidateAfter`.
+/// pods have not changed within its pool's `consolidateAfter`, which means nothing for static pools.
 pub(super) fn accepts_moved_pods(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
     if machine.is_deleting() || !machine.state.initialized() {
         return false;
     }
-    let Some((pool, claim)) = machine.pool().and_then(|pool| view.pool(pool)).zip(machine.claim()) else { return true };
+    let pool = machine.pool().and_then(|pool| view.pool(pool)).filter(|pool| !pool.is_static());
+    let Some((pool, claim)) = pool.zip(machine.claim()) else { return true };
     let wait = pool.spec.disruption.consolidate_after.span().unwrap_or(SignedDuration::ZERO);
     !wait.is_positive() || super::conditions::last_pod_activity(claim).is_none_or(|since| view.now().duration_since(since) >= wait)
 }

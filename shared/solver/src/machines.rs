@@ -123,7 +123,8 @@ fn is_spared(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
         return simulation.spare_young && is_young(node, input.now);
     }
     let (true, Some(claim)) = (simulation.spare_recent, &node.claim) else { return false };
-    let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool());
+    // Nodes of static pools are never consolidated: their `consolidateAfter` means nothing, here neither.
+    let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool() && !p.is_static());
     let Some(wait) = pool.and_then(|p| p.spec.disruption.consolidate_after.span()).filter(|w| *w > SignedDuration::ZERO) else {
         return false;
     };

@@ -140,6 +140,22 @@ fn a_pool_that_never_consolidates_receives_pods_of_others() {
     scene.expect(&["single delete [a]"]);
 }
 
+#[test]
+fn a_static_pool_receives_pods_of_others_whatever_its_consolidate_after() {
+    let scene_of = |replicas: Option<i64>| {
+        let mut scene = scene(&[("a", 4, "1")]);
+        let fixed = scene.pool("fixed");
+        fixed.spec.replicas = replicas;
+        fixed.spec.disruption.consolidate_after = NillableDuration::from_secs(3600);
+        scene.node("room", "fixed", 4).1.status.last_pod_event_time = Some(noon());
+        scene.pod("resident", "room", "1");
+        scene
+    };
+    scene_of(Some(1)).expect(&["single delete [a]"]);
+    scene_of(Some(1)).best().expect(&["single delete [a]"]);
+    scene_of(None).expect(&["single replace [a] -> x1|x2"]);
+}
+
 /// Gives a pod a required anti-affinity to the pods of app `web`.
 fn repel_web(pod: &mut Pod, topology_key: &str) {
     let term = PodAffinityTerm { label_selector: Some(web()), topology_key: topology_key.to_owned(), ..PodAffinityTerm::default() };
