@@ -18,26 +18,35 @@ type Vector = Vec<i64>;
 /// Free resources of the nodes, and the instance types of all pools, as vectors.
 pub(super) struct QuickCheck<'w> {
     names: Vec<&'w str>,
-    /// Free resources of nodes that accept moved pods, by machine name; sorted by the first resource, largest first.
-    free: Vec<(&'w str, Vector)>,
+    /// Nodes that accept moved pods, sorted by the first resource, largest first.
+    rooms: Vec<Room<'w>>,
     /// Allocatable resources of every type of any pool with its cheapest available offering, sorted by price: of those that cost less
     /// than the most expensive node.
     types: Vec<(Price, Vector)>,
+}
+
+/// What is left on a node.
+struct Room<'w> {
+    /// The name of its machine.
+    name: &'w str,
+    /// Its pods have changed lately: of pods that are moved it accepts those alone that do not run yet.
+    is_recent: bool,
+    free: Vector,
 }
 
 impl<'w> QuickCheck<'w> {
     /// For nodes of at most this price.
     pub(super) fn new(view: &'w ClusterView<'w>, dearest: Price) -> Self {
         let names = resource_names(view);
-        let mut quick_check = Self { names, free: Vec::new(), types: Vec::new() };
-        for machine in view.machines.iter().filter(|machine| accepts_moved_pods(view, machine)) {
-            let mut room = quick_check.vector(&machine.state.allocatable());
+        let mut quick_check = Self { names, rooms: Vec::new(), types: Vec::new() };
+        for machine in view.machines.iter().filter(|machine| has_initialized(machine)) {
+            let mut free = quick_check.vector(&machine.state.allocatable());
             for pod in &machine.pods {
-                subtract(&mut room, &quick_check.vector(&effective_requests(pod)));
+                subtract(&mut free, &quick_check.vector(&effective_requests(pod)));
             }
-            quick_check.free.push((machine.name(), room));
+            quick_check.rooms.push(Room { name: machine.name(), is_recent: is_recent(view, machine), free });
         }
-        quick_check.free.sort_by(|a, b| (b.1.first(), a.0).cmp(&(a.1.first(), b.0)));
+        quick_check.rooms.sort_by(|a, b| (b.free.first(), a.name).cmp(&(a.free.first(), b.name)));
         // Pools often share a type: it is listed once, at its lowest price.
         let mut seen: BTreeMap<Vector, Price> = BTreeMap::new();
         for instance_type in view.input.cluster.catalog.values().flat_map(|types| types.iter()) {
@@ -59,8 +68,9 @@ impl<'w> QuickCheck<'w> {
         for pod in &node.pods {
             let requests = self.vector(&effective_requests(pod));
             // Sorted by the first resource: none after the first that is too small can fit.
-            let candidates = self.free.iter().take_while(|(_, room)| room.first() >= requests.first());
-            if !candidates.into_iter().any(|(name, room)| *name != node.name() && fits(&requests, room)) {
+            let mut rooms = self.rooms.iter().take_while(|room| room.free.first() >= requests.first());
+            let runs = pod.status.phase != "Pending";
+            if !rooms.any(|room| room.name != node.name() && !(runs && room.is_recent) && fits(&requests, &room.free)) {
                 any = true;
                 add(&mut unplaced, &requests);
             }
@@ -98,15 +108,21 @@ pub(super) fn vector(names: &[&str], resources: &Resources) -> Vector {
 }
 
 /// Whether pods of a removed node may be placed on the machine: it is not being deleted, is initialized, and its own
-/// pods have not changed within its pool's `consolidateAfter`, which means nothing for static pools.
+/// pods have not changed within its pool's `consolidateAfter`.
 pub(super) fn accepts_moved_pods(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
-    if machine.is_deleting() || !machine.state.initialized() {
-        return false;
-    }
+    has_initialized(machine) && !is_recent(view, machine)
+}
+
+fn has_initialized(machine: &Machine<'_>) -> bool {
+    !machine.is_deleting() && machine.state.initialized()
+}
+
+/// Whether the pods of the machine have changed within its pool's `consolidateAfter`, which means nothing for static pools.
+fn is_recent(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
     let pool = machine.pool().and_then(|pool| view.pool(pool)).filter(|pool| !pool.is_static());
-    let Some((pool, claim)) = pool.zip(machine.claim()) else { return true };
+    let Some((pool, claim)) = pool.zip(machine.claim()) else { return false };
     let wait = pool.spec.disruption.consolidate_after.span().unwrap_or(SignedDuration::ZERO);
-    !wait.is_positive() || super::conditions::last_pod_activity(claim).is_none_or(|since| view.now().duration_since(since) >= wait)
+    wait.is_positive() && super::conditions::last_pod_activity(claim).is_some_and(|since| view.now().duration_since(since) < wait)
 }
 
 fn fits(requests: &[i64], room: &[i64]) -> bool {

@@ -156,6 +156,24 @@ fn a_static_pool_receives_pods_of_others_whatever_its_consolidate_after() {
     scene_of(None).expect(&["single replace [a] -> x1|x2"]);
 }
 
+#[test]
+fn a_pod_that_does_not_run_yet_may_move_to_a_node_whose_pods_changed_recently() {
+    for (phase, moves) in [("Pending", true), ("Running", false)] {
+        let scene_of = || {
+            let mut scene = scene(&[("old", 4, "1"), ("young", 4, "1")]);
+            let types: Vec<InstanceType> = vec![instance_type(4)];
+            scene.catalog.insert("default".to_owned(), Arc::new(types.into()));
+            scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(3600);
+            scene.parts("young").1.status.last_pod_event_time = Some(noon() - 1.minute());
+            phase.clone_into(&mut scene.objects.pods[0].status.phase);
+            scene
+        };
+        let commands: &[&str] = if moves { &["single delete [old]"] } else { &[] };
+        scene_of().expect(commands);
+        scene_of().best().expect(commands);
+    }
+}
+
 /// Gives a pod a required anti-affinity to the pods of app `web`.
 fn repel_web(pod: &mut Pod, topology_key: &str) {
     let term = PodAffinityTerm { label_selector: Some(web()), topology_key: topology_key.to_owned(), ..PodAffinityTerm::default() };
