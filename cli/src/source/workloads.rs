@@ -11,14 +11,14 @@ use super::runtime_classes::RuntimeClasses;
 use super::stateful::{Storage, claim_templates};
 use super::unplanned::Unplanned;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use whittle_api::k8s::{
     Deployment, Job, Pod, PodSource, PodSourceKind, PodTemplate, ReplicationController, Service, StoredPodTemplate, Workloads,
 };
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{LabelSelector, ObjectMeta};
 use whittle_solver::buffers::{Buffer, Unresolved, limit_pods, resolve, source_of};
-use whittle_units::{Resources, Timestamp};
+use whittle_units::Timestamp;
 
 /// Services, workloads, RuntimeClasses and buffers of some manifests.
 #[derive(Clone, Debug, Default)]
@@ -241,29 +241,8 @@ impl WorkloadManifests {
         limit_pods(&mut resolved, now);
         let short = resolved.iter().filter(|buffer| !buffer.shortfall.is_empty());
         unresolved.extend(short.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.shortfall)));
-        unresolved.extend(resolved.iter().filter_map(limited_alone));
+        let understated = resolved.iter().filter(|buffer| !buffer.pods.is_empty() && !buffer.understated.is_empty());
+        unresolved.extend(understated.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.understated)));
         (resolved, unresolved)
     }
-}
-
-/// That room is kept for less than real pods ask for: an API server takes limits for requests in pods, and not in templates, of which the
-/// pods of a buffer are made, as by Karpenter. Accelerators are mostly written as limits.
-fn limited_alone(buffer: &Buffer) -> Option<String> {
-    let spec = &buffer.pods.first()?.spec;
-    let limited = spec.containers.iter().chain(&spec.init_containers).filter_map(|container| container.resources.as_ref());
-    let of_pod = spec.resources.iter().flat_map(|whole| whole.requests.0.keys()).collect::<BTreeSet<_>>();
-    let is_left_out = |requests: &Resources, name: &String| !requests.0.contains_key(name) && !of_pod.contains(name);
-    let names: BTreeSet<&str> = limited
-        .flat_map(|resources| resources.limits.0.keys().filter(move |name| is_left_out(&resources.requests, name)))
-        .map(String::as_str)
-        .collect();
-    let told = || {
-        let names = names.iter().copied().collect::<Vec<_>>().join(", ");
-        format!(
-            "CapacityBuffer {}: no room is kept for {names}, which the template of its pods has in resources.limits alone: write it into \
-             resources.requests as well",
-            buffer.object.metadata.key()
-        )
-    };
-    (!names.is_empty()).then(told)
 }

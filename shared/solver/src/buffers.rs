@@ -7,7 +7,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Pod, PodSource, PodSourceKind};
+use whittle_api::k8s::{Pod, PodSource, PodSourceKind, PodSpec};
 use whittle_api::karpenter::{BufferReference, CapacityBuffer};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_model::pods::{effective_requests, is_virtual, virtual_pods};
@@ -53,6 +53,8 @@ pub struct Buffer {
     asked_for: i64,
     /// Why there are fewer pods than that; empty if there are as many.
     pub shortfall: String,
+    /// That its pods ask for less than real ones of its template; empty if they ask for as much.
+    pub understated: String,
 }
 
 impl Buffer {
@@ -70,9 +72,28 @@ impl Buffer {
         self.shortfall = format!("{} of its {} pods are kept free: {why}", self.pods.len(), self.asked_for);
         let status = &mut self.object.status;
         status.replicas = Some(i32::try_from(self.pods.len()).unwrap_or(i32::MAX));
+        let messages = [self.shortfall.as_str(), &self.understated];
+        let message: Vec<&str> = messages.into_iter().filter(|message| !message.is_empty()).collect();
         let list = &mut status.conditions;
-        conditions::set(list, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &self.shortfall, now);
+        conditions::set(list, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &message.join("; "), now);
     }
+}
+
+/// That no room is kept for resources that the pods of a template have as limits alone: an API server takes limits for requests in pods,
+/// and not in templates, of which the pods of a buffer are made, as by Karpenter. Accelerators are mostly written as limits.
+fn understated(spec: &PodSpec) -> String {
+    let limited = spec.containers.iter().chain(spec.init_containers.iter()).filter_map(|container| container.resources.as_ref());
+    let of_whole: BTreeSet<&String> = spec.resources.iter().flat_map(|whole| whole.requests.0.keys()).collect();
+    let alone = limited.flat_map(|resources| resources.limits.0.keys().filter(move |name| !resources.requests.0.contains_key(*name)));
+    let names: BTreeSet<&str> = alone.filter(|name| !of_whole.contains(name)).map(String::as_str).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = names.into_iter().collect();
+    format!(
+        "no room is kept for {}, which the template of its pods has in resources.limits alone: write it into resources.requests as well",
+        names.join(", ")
+    )
 }
 
 /// Keeps the pods of all buffers of a cluster within the limit. Namespaces share it evenly, and buffers of a namespace its share: whoever
@@ -152,7 +173,7 @@ pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>,
         Err(unresolved) => {
             let list = &mut object.status.conditions;
             conditions::set(list, conditions::READY_FOR_PROVISIONING, ConditionStatus::False, unresolved.reason, &unresolved.message, now);
-            return Buffer { object, pods: Vec::new(), asked_for: 0, shortfall: String::new() };
+            return Buffer { object, pods: Vec::new(), asked_for: 0, shortfall: String::new(), understated: String::new() };
         }
     };
     let asked_for = replicas(buffer, source);
@@ -162,9 +183,10 @@ pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>,
     let template = buffer.spec.pod_template_ref.as_ref();
     status.pod_template_ref = template.map(|template| BufferReference { name: template.name.clone(), ..BufferReference::default() });
     status.pod_template_generation = template.and(source.generation);
-    conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", "", now);
+    let understated = if kept == 0 { String::new() } else { understated(&source.template.spec) };
+    conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &understated, now);
     let pods = virtual_pods(&object, &source.template);
-    let mut resolved = Buffer { object, pods, asked_for, shortfall: String::new() };
+    let mut resolved = Buffer { object, pods, asked_for, shortfall: String::new(), understated };
     if kept < asked_for {
         let why = format!("a buffer has no more than {REPLICAS_MAX}; ask for fewer and larger pods, or for the others in another buffer");
         resolved.falls_short(&why, now);

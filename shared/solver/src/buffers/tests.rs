@@ -67,6 +67,33 @@ fn excessive_replicas_are_capped_with_a_message() {
     assert_eq!((reason.as_str(), message), ("RequiresNewCapacity", both));
 }
 
+/// What the condition `ReadyForProvisioning` says of a buffer of so many pods with this spec.
+fn told_of(replicas: i64, spec: Value) -> String {
+    let template = serde_json::from_value::<PodTemplate>(json!({"spec": spec})).unwrap();
+    let source = PodSource { template, replicas: 1, generation: None };
+    let resolved = resolve(&buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": replicas})), Ok(&source), now());
+    assert_eq!(ready(&resolved), (ConditionStatus::True, "Resolved"));
+    let condition = conditions::find(&resolved.object.status.conditions, conditions::READY_FOR_PROVISIONING).unwrap();
+    condition.message.clone()
+}
+
+/// Real pods of the same template ask for them: an API server takes their limits for requests.
+#[test]
+fn resources_that_a_template_has_as_limits_alone_are_named_in_the_status() {
+    let of = |resources: Value| json!({"containers": [{"name": "c", "resources": resources}]});
+    let limited = of(json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "nvidia.com/gpu": "1", "memory": "1Gi"}}));
+    let wanted = "no room is kept for memory, nvidia.com/gpu, which the template of its pods has in resources.limits alone: write it into \
+                  resources.requests as well";
+    assert_eq!(told_of(2, limited.clone()), wanted);
+    let both = told_of(6000, limited.clone());
+    assert!(both.starts_with("5000 of its 6000 pods are kept free") && both.ends_with(&format!("; {wanted}")), "{both}");
+    assert_eq!(told_of(0, limited), "", "it has no pods");
+    assert_eq!(told_of(2, of(json!({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}))), "");
+    let mut whole = of(json!({"limits": {"memory": "1Gi"}}));
+    whole["resources"] = json!({"requests": {"memory": "1Gi"}});
+    assert_eq!(told_of(2, whole), "", "the pod as a whole asks for it");
+}
+
 /// The condition Provisioning of a buffer with fewer pods than it asks for.
 fn reduced(message: &str) -> Option<(ConditionStatus, String, String)> {
     Some((ConditionStatus::False, "ReplicasReduced".to_owned(), message.to_owned()))
