@@ -72,7 +72,7 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
     let class = NodeClassFacts {
         hash: record.hash.clone(),
         hash_version: hashes::NODE_CLASS_VERSION.to_owned(),
-        images: image_for(&record.amis, &labels).into_iter().collect(),
+        images: images_for(&record.amis, &labels),
         security_groups: ids(&mut record.security_groups.iter().map(|group| &group.id)),
         subnets: ids(&mut record.subnets.iter().map(|subnet| &subnet.id)),
         capacity_reservations: ids(&mut record.class.status.capacity_reservations.iter().map(|reservation| &reservation.id)),
@@ -91,11 +91,15 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
     cloud_drift(&shown, &class, &machine)
 }
 
-/// The image of the class for a machine with these labels: the first that matches.
-fn image_for(images: &[ResolvedAmi], labels: &BTreeMap<String, String>) -> Option<String> {
+/// The image of the class for a machine with these labels, the first that matches; empty if all are for other machines. `None` if that
+/// cannot be told: the class has no images, or the labels were lost with the claim and the NodeClaim of the machine.
+fn images_for(images: &[ResolvedAmi], labels: &BTreeMap<String, String>) -> Option<BTreeSet<String>> {
+    if images.is_empty() || !labels.contains_key(labels::ARCH) {
+        return None;
+    }
     let machine = from_labels(labels);
     let fits = |image: &&ResolvedAmi| machine.compatible(&from_requirements(&image.requirements), |_| false).is_ok();
-    images.iter().find(fits).map(|image| image.id.clone())
+    Some(images.iter().find(fits).map(|image| image.id.clone()).into_iter().collect())
 }
 
 /// Sets the condition, unless it records drift from the pool, which comes first.
@@ -213,6 +217,7 @@ mod tests {
         check(|scene| scene.class.amis[1].id = "ami-2".into(), Some("AMIDrift"));
         check(|scene| scene.class.amis.insert(0, image("ami-2", "amd64")), Some("AMIDrift"));
         check(|scene| scene.class.amis.insert(0, image("ami-2", "arm64")), None);
+        check(|scene| scene.class.amis.truncate(1), Some("AMIDrift"));
         check(|scene| scene.class.security_groups[0].id = "sg-2".into(), Some("SecurityGroupDrift"));
         check(|scene| scene.class.subnets[0].id = "subnet-2".into(), Some("SubnetDrift"));
         check(|scene| scene.instance.reservation = Some("cr-1".into()), None);
@@ -276,6 +281,17 @@ mod tests {
             },
             None,
         );
+    }
+
+    #[test]
+    fn images_of_other_machines_alone_are_none_and_an_unknown_architecture_says_nothing() {
+        let amis = [image("ami-arm", "arm64")];
+        let of = |arch: &str| images_for(&amis, &BTreeMap::from([(labels::ARCH.to_owned(), arch.to_owned())]));
+        assert_eq!(of("arm64"), Some(BTreeSet::from(["ami-arm".to_owned()])));
+        assert_eq!(of("amd64"), Some(BTreeSet::new()));
+        let adopted = BTreeMap::from([(labels::INSTANCE_TYPE.to_owned(), "m5.large".to_owned())]);
+        assert_eq!(images_for(&amis, &adopted), None, "its labels were lost");
+        assert_eq!(images_for(&[], &BTreeMap::from([(labels::ARCH.to_owned(), "amd64".to_owned())])), None);
     }
 
     #[test]

@@ -10,8 +10,9 @@ use whittle_model::disruption::CloudDrift;
 pub struct NodeClassFacts {
     pub hash: String,
     pub hash_version: String,
-    /// Images that the class maps to the machine's instance type.
-    pub images: BTreeSet<String>,
+    /// Images that the class maps to the machine's instance type: an empty set if it has images and none is for that type. `None` while
+    /// that is not known.
+    pub images: Option<BTreeSet<String>>,
     pub security_groups: BTreeSet<String>,
     pub subnets: BTreeSet<String>,
     pub capacity_reservations: BTreeSet<String>,
@@ -29,7 +30,7 @@ pub struct MachineFacts {
 }
 
 /// Compares the two sides and returns the first difference in Karpenter's order. `None` while a side is not resolved
-/// (no images, security groups or subnets): the comparison is repeated later.
+/// (no security groups or subnets, images unknown): the comparison is repeated later.
 #[must_use]
 pub fn cloud_drift(claim: &NodeClaim, class: &NodeClassFacts, machine: &MachineFacts) -> Option<CloudDrift> {
     let annotation = |key| claim.metadata.annotation(key).unwrap_or_default();
@@ -38,13 +39,14 @@ pub fn cloud_drift(claim: &NodeClaim, class: &NodeClassFacts, machine: &MachineF
     if all_hashes_known && version == class.hash_version && hash != class.hash {
         return Some(CloudDrift::NodeClass);
     }
-    let unresolved = class.images.is_empty() || class.security_groups.is_empty() || class.subnets.is_empty();
+    let images = class.images.as_ref()?;
+    let unresolved = class.security_groups.is_empty() || class.subnets.is_empty();
     if unresolved || claim.status.image_id.is_empty() || claim.status.provider_id.is_empty() {
         return None;
     }
     let group = claim.metadata.label(PLACEMENT_GROUP_ID).unwrap_or_default();
     let reservation = &machine.capacity_reservation;
-    let found = if !class.images.contains(&claim.status.image_id) {
+    let found = if !images.contains(&claim.status.image_id) {
         CloudDrift::Ami
     } else if machine.security_groups != class.security_groups {
         CloudDrift::SecurityGroup
@@ -78,7 +80,7 @@ mod tests {
         let class = NodeClassFacts {
             hash: "7".to_owned(),
             hash_version: "v6".to_owned(),
-            images: set(&["ami-1"]),
+            images: Some(set(&["ami-1"])),
             security_groups: set(&["sg-1", "sg-2"]),
             subnets: set(&["subnet-1"]),
             ..NodeClassFacts::default()
@@ -99,7 +101,8 @@ mod tests {
     fn every_difference_has_its_reason() {
         check(|_, _, _| (), Some(CloudDrift::No));
         check(|_, class, _| class.hash = "8".to_owned(), Some(CloudDrift::NodeClass));
-        check(|_, class, _| class.images = set(&["ami-2"]), Some(CloudDrift::Ami));
+        check(|_, class, _| class.images = Some(set(&["ami-2"])), Some(CloudDrift::Ami));
+        check(|_, class, _| class.images = Some(set(&[])), Some(CloudDrift::Ami));
         check(|_, _, machine| machine.security_groups = set(&["sg-1"]), Some(CloudDrift::SecurityGroup));
         check(|_, class, _| class.security_groups = set(&["sg-1"]), Some(CloudDrift::SecurityGroup));
         check(|_, class, _| class.subnets = set(&["subnet-2"]), Some(CloudDrift::Subnet));
@@ -111,7 +114,7 @@ mod tests {
     fn the_first_reason_in_order_counts() {
         check(
             |_, class, machine| {
-                class.images = set(&["ami-2"]);
+                class.images = Some(set(&["ami-2"]));
                 machine.subnet = "subnet-9".to_owned();
                 machine.security_groups = set(&[]);
             },
@@ -135,6 +138,6 @@ mod tests {
         check(|claim, _, _| claim.status.image_id.clear(), None);
         check(|_, class, _| class.subnets.clear(), None);
         check(|_, class, _| class.security_groups.clear(), None);
-        check(|_, class, _| class.images.clear(), None);
+        check(|_, class, _| class.images = None, None);
     }
 }
