@@ -1,6 +1,6 @@
 //! Selector terms as EC2's filters (aws 11.2, 14.1, 15).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{AmiSelectorTerm, CapacityReservationSelectorTerm, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 
 /// One describe call: filters are ANDed, values of one filter ORed. The results of several queries are merged.
@@ -34,9 +34,46 @@ impl Query {
     }
 }
 
-/// Whether a result really has all tags that a query requires with any value.
+/// Whether a result really has all tags that a query requires with any value. Keys may have wildcards, too: EC2 takes them in each filter.
 pub fn matches_tags(query: &Query, tags: &BTreeMap<String, String>) -> bool {
-    query.wildcard_keys().iter().all(|key| tags.contains_key(key))
+    query.wildcard_keys().iter().all(|key| tags.contains_key(key) || tags.keys().any(|known| matches_pattern(key, known)))
+}
+
+/// A part of a filter's value.
+enum Token {
+    AnyText,
+    AnyLetter,
+    Letter(char),
+}
+
+/// `*` is any text, `?` any letter, and what follows a backslash stands for itself.
+fn tokens(pattern: &str) -> Vec<Token> {
+    let mut letters = pattern.chars();
+    let mut all = Vec::new();
+    while let Some(letter) = letters.next() {
+        all.push(match letter {
+            '*' => Token::AnyText,
+            '?' => Token::AnyLetter,
+            '\\' => Token::Letter(letters.next().unwrap_or(letter)),
+            _ => Token::Letter(letter),
+        });
+    }
+    all
+}
+
+/// Whether a text matches a filter's value, as EC2 reads it. No value takes long: each of its letters looks at the text once.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    // How much of the text the tokens so far may have matched.
+    let mut reached = BTreeSet::from([0]);
+    for token in tokens(pattern) {
+        reached = match token {
+            Token::AnyText => reached.first().map(|first| (*first..=text.len()).collect()).unwrap_or_default(),
+            Token::AnyLetter => reached.into_iter().filter(|at| *at < text.len()).map(|at| at + 1).collect(),
+            Token::Letter(letter) => reached.into_iter().filter(|at| text.get(*at) == Some(&letter)).map(|at| at + 1).collect(),
+        };
+    }
+    reached.contains(&text.len())
 }
 
 /// Ids in one query, each tag term in its own.

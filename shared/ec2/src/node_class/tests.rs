@@ -132,6 +132,37 @@ fn all_wildcard_tags_of_a_term_must_exist() {
     assert!(matches_tags(&query, &BTreeMap::from([("a".to_owned(), String::new()), ("b".to_owned(), "x".to_owned())])));
 }
 
+/// As Karpenter's own suites select everything that has a tag at all.
+#[test]
+fn keys_of_wildcard_tags_may_have_wildcards() {
+    let with = |tags: Value| subnet_queries(&[SubnetSelectorTerm { tags: Some(terms_of(tags)), id: None }]).remove(0);
+    let has = |wanted: Value, key: &str| matches_tags(&with(wanted), &BTreeMap::from([(key.to_owned(), "x".to_owned())]));
+    for (pattern, key, expected) in [
+        ("*", "Name", true),
+        ("kubernetes.io/cluster/*", "kubernetes.io/cluster/demo", true),
+        ("kubernetes.io/cluster/*", "karpenter.sh/discovery", false),
+        ("*/cluster/*", "kubernetes.io/cluster/demo", true),
+        ("te?m", "team", true),
+        ("te?m", "tem", false),
+        ("team", "Team", false),
+        (r"a\*", "a*", true),
+        (r"a\*", "ab", false),
+        (r"a\b", r"a\b", true),
+        ("ä?*", "äöü", true),
+        ("", "a", false),
+    ] {
+        assert_eq!(has(json!({pattern: "*"}), key), expected, "{pattern} {key}");
+    }
+    assert!(!matches_tags(&with(json!({"*": "*"})), &BTreeMap::new()), "nothing without a tag");
+    let hard = "*a".repeat(60);
+    assert!(!has(json!({hard: "*"}), &"a".repeat(59)), "it takes no longer than others");
+    assert!(!has(json!({"a*": "*", "b*": "*"}), "ab"), "each key is needed");
+}
+
+fn terms_of(tags: Value) -> BTreeMap<String, String> {
+    serde_json::from_value(tags).unwrap()
+}
+
 #[test]
 fn an_instance_profile_has_one_name_per_class_and_role() {
     let profile = instance_profile("demo", "us-east-1", "default", "team/NodeRole");

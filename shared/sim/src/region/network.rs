@@ -39,7 +39,12 @@ pub struct ProfileOrigin {
 }
 
 fn tags_match(wanted: &BTreeMap<String, String>, tags: &BTreeMap<String, String>) -> bool {
-    wanted.iter().all(|(key, value)| tags.get(key).is_some_and(|there| value.is_empty() || glob(value, there)))
+    let has = |key: &str, value: &str| match value {
+        // A filter by keys, which may have wildcards.
+        "*" => tags.keys().any(|known| glob(key, known)),
+        _ => tags.get(key).is_some_and(|there| value.is_empty() || glob(value, there)),
+    };
+    wanted.iter().all(|(key, value)| has(key, value))
 }
 
 /// Matches `*` and `?` like EC2's filters.
