@@ -76,8 +76,8 @@ impl Ec2Discovery {
     }
 
     /// Current spot prices by instance type and zone. The last entry of a pair wins.
-    pub(crate) async fn spot_prices(&self) -> Result<BTreeMap<String, BTreeMap<String, Price>>, CloudError> {
-        let mut found: BTreeMap<String, BTreeMap<String, Price>> = BTreeMap::new();
+    pub(crate) async fn spot_prices(&self) -> Result<SpotPrices, CloudError> {
+        let mut found = SpotPrices::new();
         let start = aws_smithy_types::DateTime::from_secs(self.clock.now().as_second());
         let mut next = None;
         loop {
@@ -147,6 +147,21 @@ impl Ec2Discovery {
     }
 }
 
+/// Prices of the spot market by instance type and zone.
+pub(crate) type SpotPrices = BTreeMap<String, BTreeMap<String, Price>>;
+
+/// The spot prices that were read, with the latest of those that the response lacks, where the type is still sold: it may be partial, and
+/// what has no price is not launched.
+pub(crate) fn with_latest(mut read: SpotPrices, known: &Catalog) -> SpotPrices {
+    for (name, zones) in &known.spot {
+        let offered = known.offered.get(name).map(Vec::as_slice).unwrap_or_default();
+        for (zone, price) in zones.iter().filter(|(zone, _)| offered.contains(*zone)) {
+            read.entry(name.clone()).or_default().entry(zone.clone()).or_insert(*price);
+        }
+    }
+    read
+}
+
 /// On-demand prices of the Price List API; none where it cannot be reached by intent.
 #[derive(Default)]
 struct PriceList {
@@ -161,10 +176,14 @@ fn on_demand(region: &str, list: &PriceList, known: Option<&Catalog>) -> BTreeMa
     let known = known.filter(|known| known.region.as_str() == region && !known.on_demand.is_empty());
     let prices = list.prices.clone();
     match (&list.failed, known) {
-        (None, _) if !prices.is_empty() => {
-            // Prices of another region are irrelevant.
-            let table = if tables::has_prices(region) { tables::static_on_demand_prices(region) } else { BTreeMap::new() };
-            table.into_iter().chain(prices).collect()
+        (None, known) if !prices.is_empty() => {
+            let (table, is_own) = (tables::static_on_demand_prices(region), tables::has_prices(region));
+            // Those of another region, which stood in, are irrelevant now.
+            let latest = known.into_iter().flat_map(|known| &known.on_demand);
+            let latest = latest.filter(|(name, price)| is_own || table.get(*name) != Some(*price));
+            let kept: BTreeMap<String, Price> = latest.map(|(name, price)| (name.clone(), *price)).collect();
+            let own = if is_own { table } else { BTreeMap::new() };
+            own.into_iter().chain(kept).chain(prices).collect()
         }
         (Some(error), Some(known)) => {
             let read = prices.len();

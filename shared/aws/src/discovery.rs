@@ -2,6 +2,7 @@
 //! profiles (aws 11, 14 to 17). Only `refresh` uses it.
 
 use crate::budget::send;
+use crate::catalog::with_latest;
 use crate::describe;
 use crate::errors::{incomplete, of_resource};
 use crate::machines::{Machines, filter};
@@ -373,7 +374,8 @@ impl Discovery for Ec2Discovery {
     async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
         const CALL: &str = "DescribeSpotPriceHistory";
         let known = Catalog::decode(known).map_err(|error| incomplete(CALL, format!("no catalog for the prices: {error}")))?;
-        Ok(Catalog { spot: self.spot_prices().await?, ..known }.normalized().encode())
+        let spot = with_latest(self.spot_prices().await?, &known);
+        Ok(Catalog { spot, ..known }.normalized().encode())
     }
 }
 

@@ -171,7 +171,7 @@ pub trait Discovery: Sync {
     /// Instance types, zones and on-demand prices of the region. `known` is the latest catalog: its spot prices stay, and its on-demand
     /// prices are used where none can be read.
     fn catalog(&self, known: Option<&[u8]>) -> impl Answer<CatalogRead, CloudError>;
-    /// The catalog `known` with current spot prices.
+    /// The catalog `known` with current spot prices. One that EC2 does not say stays as it is.
     fn with_spot_prices(&self, known: &[u8]) -> impl Answer<Vec<u8>, CloudError>;
 }
 

@@ -286,6 +286,40 @@ fn a_region_without_bare_metal_needs_no_prices_of_it() {
 }
 
 #[test]
+fn a_price_list_that_lacks_a_type_leaves_its_latest_price() {
+    let list = || [(200, price_list("c5.large", "0.085")), no_products()];
+    let (catalog, failed) = read(TYPES, list(), Some(&priced("us-east-1", "m5.large", 0.5)));
+    assert_eq!((catalog.on_demand_price("m5.large"), failed), (Some(Price::from_dollars(0.5)), None));
+    // In a region without a table that of another stands in, until the list has answered.
+    let of = |latest: Price| {
+        let wire = Wire::answering([(200, TYPES), (200, OFFERINGS)]);
+        wire.answers.lock().unwrap().extend(list());
+        let region = "ap-southeast-3";
+        let known = Catalog { region: region.into(), on_demand: [("m5.large".to_owned(), latest)].into(), ..Catalog::default() };
+        let discovery = Ec2Discovery::new(&wire.config(), region.into(), Isolation::Reachable, clock());
+        let read = run(discovery.catalog(Some(&known.encode()))).unwrap();
+        Catalog::decode(&read.blob).unwrap().on_demand_price("m5.large")
+    };
+    let stands_in = whittle_ec2::facts::tables::static_on_demand_prices("ap-southeast-3")["m5.large"];
+    assert_eq!(of(Price::from_dollars(0.5)), Some(Price::from_dollars(0.5)));
+    assert_eq!(of(stands_in), None, "it is the price of another region");
+}
+
+#[test]
+fn a_spot_market_that_lacks_a_pool_leaves_its_latest_price() {
+    let wire = Wire::answering([(200, TYPES), (200, OFFERINGS), (200, SPOT)]);
+    let discovery = discovery(&wire, Isolation::Isolated);
+    let mut known = Catalog::decode(&run(discovery.catalog(None)).unwrap().blob).unwrap();
+    let latest = Price::from_dollars(0.03);
+    let zones = ["us-east-1a", "us-east-1b", "us-east-1c"].map(|zone| (zone.to_owned(), latest));
+    known.spot.insert("m5.large".to_owned(), zones.into());
+    let read = Catalog::decode(&run(discovery.with_spot_prices(&known.encode())).unwrap()).unwrap();
+    assert_eq!(read.spot_price("m5.large", "us-east-1a"), Some(Price::from_dollars(0.04)), "it was read");
+    assert_eq!(read.spot_price("m5.large", "us-east-1b"), Some(latest));
+    assert_eq!(read.spot_price("m5.large", "us-east-1c"), None, "the type is not sold there");
+}
+
+#[test]
 fn an_empty_response_is_an_error_and_never_replaces_a_catalog() {
     let none = "<DescribeInstanceTypesResponse><instanceTypeSet/></DescribeInstanceTypesResponse>";
     let wire = Wire::answering([(200, none)]);
