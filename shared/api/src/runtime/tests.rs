@@ -167,6 +167,8 @@ fn all_errors_of_a_kubelet_document_are_reported() {
     );
     check_kubelet(json!({"evictionSoft": {"pid.available": "5%"}, "evictionSoftGracePeriod": {"pid.available": "1m30s"}}), &[]);
     check_kubelet(json!({"maxPods": "vcpus * 8", "kubeReserved": {"memory": "11 * max_pods + 255"}}), &[]);
+    check_kubelet(json!({"tlsCurvePreferences": [29, 4588], "memoryReservationPolicy": "TieredReservation"}), &[]);
+    check_kubelet(json!({"tlsCurvePreferences": ["X25519"]}), &["tlsCurvePreferences[0]"]);
     check_kubelet(json!({"nope": 1}), &["nope"]);
     check_kubelet(json!({"logging": {"nope": 1}}), &["logging.nope"]);
     check_kubelet(json!({"authentication": {"x509": {"nope": 1}}}), &["authentication.x509.nope"]);

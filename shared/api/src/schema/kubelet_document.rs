@@ -1,4 +1,5 @@
-//! The kubelet's own configuration document, `kubelet.config.k8s.io/v1beta1`: names and types of all its fields.
+//! The kubelet's own configuration document, `kubelet.config.k8s.io/v1beta1`: names and types of all its fields as of Kubernetes 1.36, with
+//! which Karpenter 1.14 is built.
 
 use super::{Field, Schema, Shape, boolean, int32, int64, list, map, may, need, object, parts, text};
 
@@ -31,6 +32,7 @@ const TEXTS: &[&str] = &[
     "cgroupDriver",
     "cpuManagerPolicy",
     "memoryManagerPolicy",
+    "memoryReservationPolicy",
     "topologyManagerPolicy",
     "topologyManagerScope",
     "hairpinMode",
@@ -138,7 +140,12 @@ fn scalars() -> Vec<Field> {
         .chain(of(NUMBERS, int32))
         .chain(of(LISTS, || list(text())))
         .chain(of(MAPS, parts::texts))
-        .chain([may("podPidsLimit", int64()), may("maxOpenFiles", int64()), may("memoryThrottlingFactor", Schema::new(Shape::Number))])
+        .chain([
+            may("podPidsLimit", int64()),
+            may("maxOpenFiles", int64()),
+            may("memoryThrottlingFactor", Schema::new(Shape::Number)),
+            may("tlsCurvePreferences", list(int32())),
+        ])
         .collect()
 }
 
