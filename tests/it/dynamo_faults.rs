@@ -2,19 +2,22 @@
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
+use aws_sdk_dynamodb::types::AttributeValue;
 use aws_smithy_runtime_api::client::http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector};
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
+use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::Response;
 use aws_smithy_types::body::SdkBody;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
-use whittle_claims::Claim;
+use whittle_claims::{Claim, Revision};
 use whittle_dynamo::{DynamoStore, encode_claim};
-use whittle_ports::{ClaimStore, contracts};
+use whittle_ports::{CatalogWriter, ClaimStore, RegionStore, StoreError, contracts};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::dynamo::{TABLE, client, client_over, create_table, store};
 use whittle_tests::ministack::Ministack;
@@ -139,4 +142,80 @@ async fn callers_that_retry_see_the_same_outcomes_under_faults() {
     let faults = contracts::suites_under_faults(&store, "faulty", clock.now, 1).await;
     assert_eq!(faults.len(), 4, "every kind of fault occurred: {faults:?}");
     contracts::lost_replies(&store, &ClusterName::new("lost"), clock.now).await;
+}
+
+/// A catalog of two streams, the second of which has the spot prices.
+fn catalog(prices: u8) -> Vec<u8> {
+    let stream = |content: u8| [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255][..], &[content; 50][..]].concat();
+    [stream(1), stream(prices)].concat()
+}
+
+/// A connection that loses the answer to the first write of a catalog's head. Before the SDK repeats it, another run has read that catalog
+/// and replaced its prices.
+#[derive(Clone)]
+struct Overtaken {
+    wire: Wire,
+    other: DynamoStore,
+    is_over: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Overtaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overtaken").finish_non_exhaustive()
+    }
+}
+
+impl HttpClient for Overtaken {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let inner = self.wire.http_connector(settings, components);
+        SharedHttpConnector::new(OvertakenEnd { connection: self.clone(), inner })
+    }
+}
+
+#[derive(Debug)]
+struct OvertakenEnd {
+    connection: Overtaken,
+    inner: SharedHttpConnector,
+}
+
+impl HttpConnector for OvertakenEnd {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let body: Value = serde_json::from_slice(request.body().bytes().unwrap_or_default()).unwrap_or_default();
+        let is_head = body["Item"]["sk"]["S"] == "PARTS";
+        let is_lost = is_head && !self.connection.is_over.swap(true, Ordering::Relaxed);
+        let (answer, other) = (self.inner.call(request), self.connection.other.clone());
+        HttpConnectorFuture::new(async move {
+            let answer = answer.await;
+            if !is_lost {
+                return answer;
+            }
+            let known = other.catalog().await.expect("the store answers").expect("the first attempt was written");
+            other.put_catalog(&catalog(3), known.revision).await.expect("the holder of the revision may write");
+            Err(ConnectorError::io("the reply was lost".into()))
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_write_of_the_catalog_that_was_replaced_before_its_answer_came_removes_no_part_of_the_next() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = FixedClock::new();
+    let other = store(&ministack, clock).await;
+    let config = aws_sdk_dynamodb::Config::builder()
+        .http_client(Overtaken { wire: Wire::recording(), other, is_over: Arc::default() })
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(ministack.endpoint())
+        .region(Region::new(Ministack::REGION))
+        .credentials_provider(Credentials::new("testing", "testing", None, None, "tests"))
+        .build();
+    let overtaken = DynamoStore::new(Client::from_conf(config), TABLE, Arc::new(clock));
+    let outcome = overtaken.put_catalog(&catalog(2), Revision::ABSENT).await;
+    assert!(matches!(outcome, Err(StoreError::Conflict { .. })), "{outcome:?}");
+    // What is cached of parts does not count.
+    let items = client(&ministack).scan().table_name(TABLE).send().await.expect("MiniStack answers").items.expect("the table has items");
+    let sort_key = |item: &std::collections::HashMap<String, AttributeValue>| item["sk"].as_s().expect("it is a text").clone();
+    let head = items.iter().find(|item| sort_key(item) == "PARTS").expect("there is a catalog");
+    let named = head["names"].as_l().expect("it is a list").iter().map(|name| name.as_s().expect("it is a text").clone());
+    let stored = items.iter().map(sort_key).filter(|key| key.starts_with("PART#"));
+    assert_eq!(named.collect::<BTreeSet<_>>(), stored.collect::<BTreeSet<_>>(), "none is missing, and none is left");
 }

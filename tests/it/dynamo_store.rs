@@ -2,9 +2,9 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::sync::Arc;
-use whittle_claims::{Claim, DeletionReason, Revision, Sighting};
+use whittle_claims::{Claim, DeletionReason, Revision, Sighting, Stored};
 use whittle_dynamo::{DynamoStore, encode_claim};
-use whittle_ports::{ClaimStore, Leases, Records, StoreError, contracts};
+use whittle_ports::{CatalogWriter, ClaimStore, Leases, Records, RegionStore, StoreError, contracts};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::dynamo::{TABLE, client, create_table, store};
 use whittle_tests::ministack::Ministack;
@@ -35,6 +35,26 @@ async fn the_region_store_meets_its_contract() {
     let Some(ministack) = Ministack::start() else { return };
     let clock = FixedClock::new();
     contracts::region_store(&store(&ministack, clock).await, clock.now).await;
+}
+
+#[tokio::test]
+async fn a_catalog_that_lacks_a_part_is_replaced_by_whoever_reads_it_anew() {
+    let Some(ministack) = Ministack::start() else { return };
+    let store = store(&ministack, FixedClock::new()).await;
+    let catalog = |prices: u8| {
+        let stream = |content: u8| [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255][..], &[content; 50][..]].concat();
+        [stream(1), stream(prices)].concat()
+    };
+    let first = store.put_catalog(&catalog(2), Revision::ABSENT).await.expect("the first catalog replaces nothing");
+    // A backup that was made while parts were replaced may lack one of them.
+    let client = client(&ministack);
+    let items = client.scan().table_name(TABLE).send().await.expect("MiniStack answers").items.expect("the table has items");
+    let part = items.iter().find(|item| item["sk"].as_s().is_ok_and(|sk| sk.starts_with("PART#"))).expect("it has parts");
+    let delete = client.delete_item().table_name(TABLE).key("pk", part["pk"].clone()).key("sk", part["sk"].clone());
+    delete.send().await.expect("MiniStack answers");
+    assert_eq!(store.catalog().await, Ok(Some(Stored { value: Vec::new(), revision: first })), "its revision is known all the same");
+    let second = store.put_catalog(&catalog(3), first).await.expect("the holder of the revision may write");
+    assert_eq!(store.catalog().await, Ok(Some(Stored { value: catalog(3), revision: second })));
 }
 
 #[tokio::test]

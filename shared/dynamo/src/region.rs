@@ -146,13 +146,17 @@ impl RegionStore for DynamoStore {
 
     async fn catalog(&self) -> Result<Option<Stored<Vec<u8>>>, StoreError> {
         let what = "the catalog";
+        let mut damaged = None;
         for _ in 0..CATALOG_READS_MAX {
             let Some((head, revision)) = self.catalog_head(what).await? else { return Ok(None) };
             if let Some(value) = self.parts(&head, what).await? {
                 return Ok(Some(Stored { value, revision }));
             }
+            damaged = Some(revision);
         }
-        Err(item::unreadable(what, "some of its parts are missing; the next refresh writes it again"))
+        // Whoever replaces it has to know the revision.
+        tracing::error!("parts of the catalog are missing: the next run of refresh writes it again");
+        Ok(damaged.map(|revision| Stored { value: Vec::new(), revision }))
     }
 }
 
@@ -208,7 +212,10 @@ impl CatalogWriter for DynamoStore {
         head.insert(attribute::NAMES.to_owned(), AttributeValue::L(names));
         match self.put_if(head, Condition::revision(expected, self.clock.now()), what).await? {
             Put::Written => {}
-            Put::Refused(_) => {
+            Put::Refused(current) => {
+                // If the answer to the first attempt was lost, another write may have replaced its head already, and named its parts.
+                let named_since: Vec<Key> = current.iter().flat_map(part_keys).collect();
+                written.retain(|key| !named_since.contains(key));
                 self.remove_parts(&written).await?;
                 return Err(StoreError::Conflict { what: what.to_owned() });
             }

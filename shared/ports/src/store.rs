@@ -114,7 +114,7 @@ pub trait RegionStore: Sync {
     fn stock_outs(&self, now: Timestamp) -> impl Answer<Vec<StockOut>, StoreError>;
     /// Stores or replaces stock-outs; the later `until` wins.
     fn put_stock_outs(&self, stock_outs: &[StockOut]) -> impl Answer<(), StoreError>;
-    /// The compressed catalog of the region (at most 400 KB), and its version.
+    /// The compressed catalog of the region (at most 400 KB), and its version. Empty if parts of it are missing.
     fn catalog(&self) -> impl Answer<Option<Stored<Vec<u8>>>, StoreError>;
 }
 

@@ -45,6 +45,8 @@ pub enum CatalogError {
     Version(u32),
     #[error("the catalog blob unpacks to more than {LARGEST} bytes")]
     TooLarge,
+    #[error("parts of the catalog are missing in the table: the next run of refresh writes it again")]
+    PartsMissing,
 }
 
 const VERSION: u32 = 1;
@@ -79,6 +81,9 @@ impl Catalog {
 
     /// Reads what [`Catalog::encode`] wrote.
     pub fn decode(blob: &[u8]) -> Result<Self, CatalogError> {
+        if blob.is_empty() {
+            return Err(CatalogError::PartsMissing);
+        }
         let mut json = Vec::new();
         let length = MultiGzDecoder::new(blob).take(LARGEST + 1).read_to_end(&mut json)?;
         if u64::try_from(length).is_ok_and(|length| length > LARGEST) {

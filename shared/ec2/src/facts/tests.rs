@@ -57,6 +57,7 @@ fn a_region_with_prices_of_its_own_and_no_table_of_zones_sells_in_three() {
 #[test]
 fn a_damaged_blob_is_an_error() {
     assert!(matches!(Catalog::decode(b"not gzip"), Err(CatalogError::Gzip(_))));
+    assert!(matches!(Catalog::decode(&[]), Err(CatalogError::PartsMissing)));
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut gzip, br#"{"version":9,"catalog":{}}"#).unwrap();
     assert!(matches!(Catalog::decode(&gzip.finish().unwrap()), Err(CatalogError::Version(9))));
