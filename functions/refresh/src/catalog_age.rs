@@ -57,13 +57,14 @@ impl<P: Rights> Run<'_, P> {
             return Ok(());
         }
         // One that is not there, or that nobody can read, is waited for by everybody: whoever can reads it.
-        if let Some(attempt) = known_reads.attempt.as_ref().filter(|attempt| self.is_shared() && readable.is_some() && attempt.holds(now)) {
+        let holds_back = |attempt: &&CatalogAttempt| self.is_shared() && readable.is_some() && attempt.holds_back(self.cluster, now);
+        if let Some(attempt) = known_reads.attempt.as_ref().filter(holds_back) {
             done.report.count("catalog_left_to_another");
             done.prices_failed = reads.prices_failed;
             return left_to_another(attempt);
         }
         if self.is_shared() {
-            reads.attempt = now.checked_add(CatalogAttempt::LONGEST).ok().map(|until| CatalogAttempt { until, failed: None });
+            reads.attempt = self.attempt_for(CatalogAttempt::LONGEST, None);
             self.ports.store().put_catalog_reads(&reads).await?;
         }
         let mut failure = None;
@@ -110,8 +111,13 @@ impl<P: Rights> Run<'_, P> {
     /// What holds the others back after a read that failed: each of them would ask an API again that answers nobody, for as long as it
     /// takes to fail, before it looks at its classes.
     fn failed_attempt(&self, error: &CloudError) -> Option<CatalogAttempt> {
-        let until = self.ports.clock().now().checked_add(CatalogAttempt::PAUSE).ok().filter(|_| self.is_shared())?;
-        Some(CatalogAttempt { until, failed: Some(error.to_string()) })
+        self.attempt_for(CatalogAttempt::PAUSE, Some(error.to_string())).filter(|_| self.is_shared())
+    }
+
+    /// That of this run, which holds others back for a span from now on.
+    fn attempt_for(&self, span: SignedDuration, failed: Option<String>) -> Option<CatalogAttempt> {
+        let until = self.ports.clock().now().checked_add(span).ok()?;
+        Some(CatalogAttempt { until, failed, by: Some(self.cluster.clone()) })
     }
 
     /// Shows why prices could not be read, which no other object does: nodes are chosen by prices that stand in, and types without one are

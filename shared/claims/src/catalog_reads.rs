@@ -1,7 +1,7 @@
 //! When the region's catalog was last read.
 
 use serde::{Deserialize, Serialize};
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// When the last successful reads of the region's catalog began; shared by the clusters of the region. Losing one costs a further
 /// read. Written by `refresh` alone.
@@ -28,6 +28,9 @@ pub struct CatalogAttempt {
     /// Why it failed; absent while it is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// For which cluster it was begun; absent where an earlier release began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<ClusterName>,
 }
 
 impl CatalogAttempt {
@@ -36,11 +39,14 @@ impl CatalogAttempt {
     /// How long nobody begins one after another has failed: by then the message of the run that failed comes again.
     pub const PAUSE: SignedDuration = SignedDuration::from_secs(25);
 
-    /// Whether it holds others back at `now`. A time that is further away than any run writes comes from a wrong clock.
+    /// Whether it holds back a run for `cluster` at `now`. One that is under way does not hold back its own cluster: the run that began it
+    /// was cut short or could not store what it read, and would count as done if its repetition left the read to it. A time that is further
+    /// away than any run writes comes from a wrong clock.
     #[must_use]
-    pub fn holds(&self, now: Timestamp) -> bool {
+    pub fn holds_back(&self, cluster: &ClusterName, now: Timestamp) -> bool {
         let left = self.until.duration_since(now);
-        left > SignedDuration::ZERO && left <= Self::LONGEST
+        let is_own = self.failed.is_none() && self.by.as_ref() == Some(cluster);
+        left > SignedDuration::ZERO && left <= Self::LONGEST && !is_own
     }
 }
 
@@ -48,12 +54,29 @@ impl CatalogAttempt {
 mod tests {
     use super::*;
 
+    fn attempt(seconds: i64, failed: Option<&str>, by: Option<&str>) -> (CatalogAttempt, Timestamp) {
+        let now = Timestamp::from_second(1_800_000_000).expect("in range");
+        let until = now.checked_add(SignedDuration::from_secs(seconds)).expect("in range");
+        (CatalogAttempt { until, failed: failed.map(str::to_owned), by: by.map(ClusterName::new) }, now)
+    }
+
     #[test]
     fn an_attempt_holds_others_back_until_its_time_and_no_longer_than_one_may_take() {
-        let now = Timestamp::from_second(1_800_000_000).expect("in range");
         for (seconds, expected) in [(-1, false), (0, false), (1, true), (120, true), (121, false), (86_400, false)] {
-            let until = now.checked_add(SignedDuration::from_secs(seconds)).expect("in range");
-            assert_eq!(CatalogAttempt { until, failed: None }.holds(now), expected, "{seconds} s");
+            let (attempt, now) = attempt(seconds, None, Some("first"));
+            assert_eq!(attempt.holds_back(&"second".into(), now), expected, "{seconds} s");
         }
+    }
+
+    #[test]
+    fn the_run_that_repeats_a_read_does_not_wait_for_itself_but_for_its_pause() {
+        for (failed, by, expected) in
+            [(None, Some("first"), false), (None, None, true), (Some("throttled"), Some("first"), true), (Some("throttled"), None, true)]
+        {
+            let (attempt, now) = attempt(20, failed, by);
+            assert_eq!(attempt.holds_back(&"first".into(), now), expected, "{failed:?} {by:?}");
+        }
+        let earlier: CatalogAttempt = serde_json::from_str(r#"{"until":"2027-01-15T08:00:20Z"}"#).expect("an earlier release wrote it");
+        assert_eq!(earlier, attempt(20, None, None).0);
     }
 }

@@ -4,7 +4,8 @@ use super::{Counting, cluster, over, world};
 use futures::executor::block_on;
 use whittle_claims::{CatalogAttempt, CatalogReads};
 use whittle_ec2::facts::Catalog;
-use whittle_ports::{CatalogWriter, Clock, HandleError, RegionStore, Settings};
+use whittle_ports::contracts::{Fault, Faulty};
+use whittle_ports::{Adapters, CatalogWriter, Clock, HandleError, RegionStore, Settings, StoreError};
 use whittle_sim::SimPorts;
 use whittle_testkit::TestWorld;
 use whittle_units::{ClusterName, Price, SignedDuration};
@@ -71,9 +72,14 @@ fn clusters_of_a_region_share_a_read() {
     assert_eq!(ec2.counts(), [1, 1, 0]);
 }
 
+/// Settings of a deployment that serves these clusters.
+fn serving(served: &[&str]) -> Settings {
+    Settings { clusters: served.iter().map(|&name| name.into()).collect(), ..Settings::default() }
+}
+
 /// The catalog's part of a run for a cluster of a deployment that serves these.
 fn read_for(ports: &SimPorts, ec2: &Counting<'_>, cluster: &str, served: &[&str]) -> Result<(), HandleError> {
-    let settings = Settings { clusters: served.iter().map(|&name| name.into()).collect(), ..Settings::default() };
+    let settings = serving(served);
     let cluster = ClusterName::new(cluster);
     let run = crate::Run { ports: over(ports, ec2), settings: &settings, cluster: &cluster };
     block_on(run.refresh_catalog(&mut crate::Done::default()))
@@ -85,13 +91,18 @@ fn stored_reads(ports: &SimPorts) -> CatalogReads {
 
 const TWO: [&str; 2] = ["first", "second"];
 
+/// The times of the reads while a run for the first cluster reads for another minute.
+fn begun_by_first(ports: &SimPorts) -> CatalogReads {
+    let until = ports.now().checked_add(SignedDuration::from_secs(60)).unwrap();
+    CatalogReads { attempt: Some(CatalogAttempt { until, failed: None, by: Some("first".into()) }), ..stored_reads(ports) }
+}
+
 #[test]
 fn a_read_that_is_under_way_is_left_to_whoever_began_it_but_not_for_ever() {
     let mut simulation = world();
     let ports = simulation.ports();
     simulation.run_for(SignedDuration::from_hours(12));
-    let until = ports.now().checked_add(SignedDuration::from_secs(60)).unwrap();
-    let begun = CatalogReads { attempt: Some(CatalogAttempt { until, failed: None }), ..stored_reads(&ports) };
+    let begun = begun_by_first(&ports);
     block_on(ports.put_catalog_reads(&begun)).unwrap();
     let ec2 = Counting::over(&ports);
     read_for(&ports, &ec2, "second", &TWO).unwrap();
@@ -106,12 +117,34 @@ fn a_read_that_is_under_way_is_left_to_whoever_began_it_but_not_for_ever() {
 }
 
 #[test]
+fn the_repetition_of_a_run_that_could_not_store_the_catalog_does_not_leave_it_to_that_run() {
+    let mut simulation = world();
+    let ports = simulation.ports();
+    let current = stored_catalog(&ports);
+    replace_catalog(&ports, &outdated(&current).encode());
+    simulation.run_for(SignedDuration::from_hours(12));
+    let (settings, cluster, ec2) = (serving(&TWO), ClusterName::new("first"), Counting::over(&ports));
+    // The times of the reads, the catalog and its attempt; then what was read.
+    let store = Faulty::scripted(&ports, [None, None, None, Some(Fault::Throttle)]);
+    let adapters = Adapters { store: &store, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+    let run = crate::Run { ports: adapters, settings: &settings, cluster: &cluster };
+    let outcome = block_on(run.refresh_catalog(&mut crate::Done::default()));
+    assert!(matches!(outcome, Err(HandleError::Store(StoreError::Throttled { .. }))), "{outcome:?}");
+    // Its message comes again.
+    simulation.run_for(SignedDuration::from_secs(30));
+    read_for(&ports, &ec2, "second", &TWO).unwrap();
+    assert_eq!(ec2.counts(), [1, 1, 0], "others go on with what is there");
+    read_for(&ports, &ec2, "first", &TWO).unwrap();
+    assert_eq!((ec2.counts(), stored_reads(&ports).attempt), ([2, 2, 0], None));
+    assert!(stored_catalog(&ports) == current);
+}
+
+#[test]
 fn a_catalog_that_nobody_can_read_is_read_by_all() {
     let simulation = world();
     let ports = simulation.ports();
     replace_catalog(&ports, b"damaged");
-    let until = ports.now().checked_add(SignedDuration::from_secs(60)).unwrap();
-    let begun = CatalogReads { attempt: Some(CatalogAttempt { until, failed: None }), ..stored_reads(&ports) };
+    let begun = begun_by_first(&ports);
     block_on(ports.put_catalog_reads(&begun)).unwrap();
     let ec2 = Counting::over(&ports);
     read_for(&ports, &ec2, "second", &TWO).unwrap();

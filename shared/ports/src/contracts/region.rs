@@ -114,7 +114,7 @@ async fn the_times_of_the_catalog_are_those_of_the_last_write(store: &impl Catal
             types: Some(now),
             spot_prices: Some(after(now, 300)),
             prices_failed: Some("denied".to_owned()),
-            attempt: Some(CatalogAttempt { until: after(now, 60), failed: Some("throttled".to_owned()) }),
+            attempt: Some(CatalogAttempt { until: after(now, 60), failed: Some("throttled".to_owned()), by: Some("prod".into()) }),
         },
         CatalogReads::default(),
     ] {
