@@ -138,6 +138,7 @@ impl ParsedDocuments {
         let is_single = values.len() == 1 && faults.is_empty();
         for mut value in values {
             manifest::remove_nulls(&mut value);
+            drop_namespace(&mut value);
             let document =
                 Document { path: path.to_owned(), number, value, faults: Vec::new(), pod: None, live: false, changed: false, before: None };
             // Line numbers are those of the file, unless the object is an item of a list.
@@ -366,11 +367,17 @@ pub(crate) fn converted(legacy: Vec<LegacyDocument>) -> Result<Vec<Document>, Re
     Ok(objects.zip(1..).map(document).collect())
 }
 
+/// Removes a namespace that a server would not store: a file with one and a cluster without it have the same object.
+fn drop_namespace(value: &mut Value) {
+    let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
+    if manifest::is_in_no_namespace(word("apiVersion"), word("kind")) {
+        manifest::remove_namespace(value);
+    }
+}
+
 fn without_namespace(value: &Value) -> Value {
     let mut value = value.clone();
-    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("namespace");
-    }
+    manifest::remove_namespace(&mut value);
     value
 }
 

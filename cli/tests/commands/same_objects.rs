@@ -502,6 +502,34 @@ fn a_pool_without_its_class_is_named_by_plan_check_and_local_alike() {
     assert!(checked.contains("Provisioner \"default\", spec.providerRef: AWSNodeTemplate \"default\" is missing"), "{checked}");
 }
 
+/// As kustomize writes them, and many charts.
+#[test]
+fn a_pool_with_a_namespace_is_the_pool_of_its_name_to_every_command() {
+    let files = Files::new("namespace");
+    let placed = |text: &str| text.replace("{name: default}", "{name: default, namespace: karpenter}");
+    let (pool, class) = (node_pool("default"), node_class("default"));
+    let new = [placed(&pool).replace("[on-demand]", "[spot]"), placed(&class)];
+    let dump = files.write("dump.yaml", &[pool.clone(), class.clone(), pod("a", "1")]);
+    let changed = files.write("changed.yaml", &new);
+    let planned = whittle(&["plan", "--region", "us-east-1", "-f", &dump, "--changed", &changed], "");
+    assert!(err(&planned).contains("NodePool \"default\" is that of --changed"), "{}", err(&planned));
+    assert!(out(&planned).contains("1 of 1 pods placed") && !out(&planned).contains("on-demand in"), "{}", out(&planned));
+    // Beside the one without a namespace it would be applied over it.
+    let twice = whittle(&["plan", "--region", "us-east-1", "-f", &dump, "-f", &changed], "");
+    assert!(err(&twice).contains("NodePool \"default\" is given twice, and differently"), "{}", err(&twice));
+    let checked = whittle(&["check", "-f", &dump, "-f", &changed], "");
+    assert!(err(&checked).contains("NodePool \"default\" is given twice, and differently"), "{}", err(&checked));
+    // In the simulated cluster it launches what it should, and is found again.
+    let same = files.write("same.yaml", &[placed(&pool), placed(&class)]);
+    let plain = files.write("plain.yaml", &[pool, class]);
+    let web = files.write("web.yaml", &[pod("a", "1")]);
+    let local = out(&whittle(&["local"], &format!("apply -f {same}\napply -f {plain}\napply -f {web}\nadvance 3m\nget nodes\n")));
+    assert!(local.contains("nodepool/default created") && local.contains("nodepool/default unchanged"), "{local}");
+    assert!(!local.contains("there are no nodes"), "{local}");
+    let converted = out(&whittle(&["convert", "-f", &same], ""));
+    assert!(converted.contains("name: default") && !converted.contains("namespace"), "{converted}");
+}
+
 #[test]
 fn a_node_pool_and_a_provisioner_of_one_name_are_shown_apart() {
     let files = Files::new("twins");

@@ -276,6 +276,9 @@ fn written_faults(errors: Vec<FieldError>) -> Vec<FieldError> {
 /// Reads a known kind, with the defaults of its schema.
 fn read_value(api_version: &str, kind: &str, mut value: Value) -> Result<Object, FieldError> {
     remove_nulls(&mut value);
+    if is_in_no_namespace(api_version, kind) {
+        remove_namespace(&mut value);
+    }
     let Some(reader) = legacy_reader(api_version, kind).or_else(|| object::reader(api_version, kind)) else {
         return Err(unknown_karpenter_kind(api_version, kind));
     };
@@ -300,6 +303,24 @@ pub fn remove_nulls(value: &mut Value) {
         }
         Value::Array(elements) => elements.iter_mut().for_each(remove_nulls),
         _ => {}
+    }
+}
+
+/// Whether the objects of a kind are in no namespace: all kinds of Karpenter's own groups, and those of Kubernetes that are read. False for
+/// others, of which nobody knows it here.
+#[must_use]
+pub fn is_in_no_namespace(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    matches!(group, "karpenter.sh" | "karpenter.k8s.aws") || object::is_in_no_namespace(api_version, kind)
+}
+
+/// Removes the namespace of an object whose kind has none, as an API server does: the object is that of its name alone. Kustomize,
+/// and charts that put `namespace` everywhere, write one. What is no text stays, and is refused.
+pub fn remove_namespace(value: &mut Value) {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut)
+        && metadata.get("namespace").is_some_and(Value::is_string)
+    {
+        metadata.remove("namespace");
     }
 }
 

@@ -61,6 +61,14 @@ macro_rules! objects {
             })*
             None
         }
+
+        /// Whether objects of a kind that is read are in no namespace.
+        pub(super) fn is_in_no_namespace(api_version: &str, kind: &str) -> bool {
+            $(if api_version == <$type as Kind>::API_VERSION && kind == <$type as Kind>::KIND {
+                return !<$type as Kind>::NAMESPACED;
+            })*
+            false
+        }
     };
 }
 

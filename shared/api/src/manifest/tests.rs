@@ -20,6 +20,27 @@ fn lists_are_expanded_and_empty_documents_skipped() {
     assert_eq!(keys, expected.map(|(kind, key, document)| (kind.to_owned(), key.to_owned(), document)));
 }
 
+/// Kustomize gives every object of a kind that it does not know a namespace; a server stores those of cluster-wide kinds without it.
+#[test]
+fn an_object_of_a_cluster_wide_kind_has_no_namespace_whatever_it_says() {
+    let spec = "spec: {template: {spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}, requirements: []}}}";
+    let pool = format!("{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: a, namespace: karpenter}}, {spec}}}");
+    let old = "{apiVersion: karpenter.sh/v1alpha5, kind: Provisioner, metadata: {name: a, namespace: karpenter}, \
+               spec: {providerRef: {name: a}}}";
+    let others = ["v1\nkind: Node", "storage.k8s.io/v1\nkind: StorageClass", "scheduling.k8s.io/v1\nkind: PriorityClass"]
+        .map(|kind| format!("apiVersion: {kind}\nmetadata: {{name: a, namespace: karpenter}}\n"));
+    for text in [pool.as_str(), old].into_iter().chain(others.iter().map(String::as_str)) {
+        assert_eq!(objects_of(text)[0].value.key(), "a", "{text}");
+    }
+    // What is in a namespace stays there, and so does what nobody knows here.
+    for kind in ["v1\nkind: Pod", "autoscaling.x-k8s.io/v1\nkind: ProvisioningRequest", "example.com/v1\nkind: Team"] {
+        let objects = objects_of(&format!("apiVersion: {kind}\nmetadata: {{name: a, namespace: b}}\n"));
+        assert_eq!(objects[0].value.key(), "b/a", "{kind}");
+    }
+    // A server does not decode a number in its place.
+    assert!(read("f.yaml", &pool.replace("namespace: karpenter", "namespace: 5")).is_err());
+}
+
 #[test]
 fn s1_27_lost_indentation_is_detected() {
     let errors = refused(include_str!("../../../../tests/seeds/001-provisioner-as-printed.txt"));
