@@ -244,7 +244,8 @@ impl Findings {
                 Object::NodeClass(class) => {
                     let remarks = classes::remarks(class);
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));
-                    self.add(Level::Note, classes::expressions(class).map(|note| format!("{name}, {note}")));
+                    let notes = classes::expressions(class).into_iter().chain(classes::placeholders(class));
+                    self.add(Level::Note, notes.map(|note| format!("{name}, {note}")));
                     self.verdict(&name, classes::faults(class).into_iter());
                 }
                 Object::ConfigMap(map) => self.config_map(&name, map, node_role),

@@ -202,6 +202,47 @@ fn a_duration_protects_no_node() {
     assert!(pool.contains("spec.template.metadata.annotations: karpenter.sh/do-not-disrupt with the value \"4h\""), "{pool}");
 }
 
+/// As pages print them, for envsubst; a server takes the text as it is.
+#[test]
+fn a_placeholder_that_nothing_has_filled_in_is_noted() {
+    let class = |role: &str, key: &str, value: &str| {
+        printed(&format!(
+            "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: c}}\nspec:\n  role: {role:?}\n  \
+             tags: {{a: \"${{A}}\"}}\n  userData: \"#!/bin/bash\\necho ${{HOME}}\\n\"\n  amiSelectorTerms: \
+             [{{alias: al2023@latest}}]\n  subnetSelectorTerms: [{{tags: {{{key:?}: {value:?}}}}}]\n  \
+             securityGroupSelectorTerms: [{{tags: {{a: b}}}}]\n"
+        ))
+    };
+    let noted = [
+        ("nodes-${CLUSTER_NAME}", "a", "shop", "spec.role: \"nodes-${CLUSTER_NAME}\" has a placeholder: fill it in"),
+        ("nodes", "kubernetes.io/cluster/$NAME", "owned", "\"kubernetes.io/cluster/$NAME\" has a placeholder: fill it in"),
+        ("nodes", "a", "<<CLUSTER_NAME>>", "spec.subnetSelectorTerms[0].tags.a: \"<<CLUSTER_NAME>>\" has a placeholder: fill it in"),
+        ("nodes", "a", "{{ cluster }}", "\"{{ cluster }}\" has a placeholder: fill it in"),
+        ("$(ROLE)", "a", "${NAME}", "spec.role: \"$(ROLE)\" has a placeholder, one of 2 in this class: fill it in"),
+    ];
+    for (role, key, value, wanted) in noted {
+        let out = class(role, key, value);
+        assert!(out.contains("note: EC2NodeClass \"c\", spec.") && out.contains(wanted), "{wanted}: {out}");
+        // Whoever applies it may fill it in.
+        assert!(out.contains("EC2NodeClass \"c\": fine"), "{out}");
+    }
+    for value in ["*", "shop", "a$1", "a > b", "100%"] {
+        let out = class("nodes", "a", value);
+        assert!(!out.contains("placeholder"), "{value}: {out}");
+    }
+}
+
+/// A server takes it.
+#[test]
+fn a_class_without_a_spec_is_not_fine() {
+    let class = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: c}\n";
+    for text in [class.to_owned(), format!("{class}spec: null\n")] {
+        let said = printed(&text);
+        assert!(said.contains("error: EC2NodeClass \"c\", spec: missing: it selects no subnet"), "{said}");
+        assert!(!said.contains("\"c\": fine"), "{said}");
+    }
+}
+
 #[test]
 fn s2_6_the_printed_aws_auth_map_is_diagnosed() {
     let ran = run_on(&args(&["002-aws-auth-as-printed.yaml"]), &[]);

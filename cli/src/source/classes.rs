@@ -10,9 +10,18 @@ use whittle_ec2::node_class;
 pub(crate) fn without_effect(classes: &[Ec2NodeClass]) -> impl Iterator<Item = Remark> {
     let of = |class: &Ec2NodeClass| {
         let told = |remark: String| Remark::warning(format!("EC2NodeClass {:?}, {remark}", class.metadata.name));
-        node_class::remarks(class).into_iter().map(told).collect::<Vec<_>>()
+        without_spec(class).map(str::to_owned).into_iter().chain(node_class::remarks(class)).map(told).collect::<Vec<_>>()
     };
     classes.iter().flat_map(of)
+}
+
+/// What is missing of a class without a spec, which an API server accepts: one with a spec has selectors, or is refused.
+pub(crate) fn without_spec(class: &Ec2NodeClass) -> Option<&'static str> {
+    let is_without = class.spec.subnet_selector_terms.is_empty() && class.spec.security_group_selector_terms.is_empty();
+    is_without.then_some(
+        "spec: missing: it selects no subnet, no security group and no image, so that no node is launched: give subnetSelectorTerms, \
+         securityGroupSelectorTerms, amiSelectorTerms, and role or instanceProfile",
+    )
 }
 
 /// A NodePool or Provisioner without its class.

@@ -122,6 +122,14 @@ fn check_warned(class: &str, warning: &str, warned: bool) {
 }
 
 #[test]
+fn a_plan_with_a_class_without_a_spec_says_that_nothing_is_launched() {
+    let class = "---\n{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: c}}\n";
+    let planned = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{PODS}{}{class}", pool("")));
+    let wanted = "warning: EC2NodeClass \"c\", spec: missing: it selects no subnet, no security group and no image, so that no node is";
+    assert!(err(&planned).contains(wanted), "{}", err(&planned));
+}
+
+#[test]
 fn a_setting_of_a_class_that_its_nodes_do_not_follow_is_warned_of() {
     for family in ["windows2022", "al2023"] {
         let class = class(family, "instanceStorePolicy: RAID0");
