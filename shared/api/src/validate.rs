@@ -8,7 +8,7 @@ mod tests;
 use crate::crd;
 use crate::field::{FieldError, FieldPath, Stage};
 use crate::manifest::{self, Object};
-use crate::schema::{self, Kind, apply_defaults, check, check_change, check_fields};
+use crate::schema::{self, Kind, apply_defaults, check, check_change, check_fields, explain};
 use serde_json::Value;
 
 /// What an API server with our CRDs does with a kind.
@@ -119,6 +119,7 @@ fn body(known: &Kind, value: &Value, errors: &mut Vec<FieldError>) {
         check_fields(Some(schema), status, &FieldPath::of("status"), errors);
     }
     let path = FieldPath::of("spec");
+    let before = errors.len();
     match value.get("spec").filter(|spec| !spec.is_null()) {
         Some(spec) => {
             check_fields(Some(&known.spec), spec, &path, errors);
@@ -135,6 +136,7 @@ fn body(known: &Kind, value: &Value, errors: &mut Vec<FieldError>) {
         }
         None => {}
     }
+    explain(known, &mut errors[before..]);
 }
 
 /// The errors of an object as a server tells them.

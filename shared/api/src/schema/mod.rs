@@ -13,6 +13,7 @@ mod kubelet;
 mod kubelet_document;
 mod legacy;
 mod metadata;
+mod moved;
 mod node_claim;
 mod node_class;
 mod node_overlay;
@@ -24,6 +25,7 @@ pub(crate) use check::{check, check_change, check_fields, differing_letters, is_
 pub(crate) use defaults::apply_defaults;
 pub(crate) use kubelet_document::kubelet_document;
 pub(crate) use metadata::object_meta;
+pub(crate) use moved::explain;
 pub(crate) use openapi::openapi;
 use serde_json::Value;
 use std::borrow::Cow;
