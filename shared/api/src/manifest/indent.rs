@@ -4,6 +4,7 @@
 use super::ManifestError;
 use crate::field::{FieldError, FieldPath};
 use crate::yaml::{Mark, Node, YamlError};
+use std::path::Path;
 
 /// The remedy if no cause is likely.
 const UNKNOWN: &str = ": correct this line or the one above; brackets and quotes must be closed, and text with `: ` or ` #` in it, or that \
@@ -11,6 +12,9 @@ const UNKNOWN: &str = ": correct this line or the one above; brackets and quotes
 
 /// The remedy for what a program is to make manifests of.
 const TEMPLATE: &str = ": the line looks like a template: render it first, as with `helm template`";
+
+/// The same for what Terraform makes manifests of.
+const TERRAFORM: &str = ": this looks like Terraform: give what it renders, as `templatefile` prints it in `terraform console`";
 
 /// The remedy for JSON of several values, as jq prints what it selects.
 const STREAM: &str = ": one value follows another: put them into a list, as with `jq -s '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
@@ -23,11 +27,14 @@ pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestErro
     let is_json = text.trim_start().strip_prefix('{').is_some_and(|inside| inside.trim_start().starts_with('"'));
     let at = mark.line.checked_sub(1).and_then(|index| lines.get(index));
     let is_template = at.is_some_and(|line| line.contains("{{"));
+    let is_named_so = Path::new(file).extension().is_some_and(|extension| extension == "tf");
+    let is_terraform = is_named_so || at.is_some_and(|line| line.trim_start().starts_with("%{"));
     let is_stream = is_json && error.message.contains("document start") && at.is_some_and(|line| line.trim_start().starts_with('{'));
     // What is too deep or too large has no line to correct.
     let is_told = !error.of_syntax || error.message.contains("limit");
     let cause = match cause.as_str() {
         "" if is_template => TEMPLATE,
+        "" if is_terraform => TERRAFORM,
         "" if is_stream => STREAM,
         "" if is_told || is_json => "",
         "" => UNKNOWN,

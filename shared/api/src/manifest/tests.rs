@@ -59,6 +59,17 @@ fn what_is_yaml_and_cannot_be_an_object_is_not_called_a_matter_of_quotes_or_inde
 }
 
 #[test]
+fn what_terraform_is_to_render_is_told_as_such() {
+    let told = |file: &str, text: &str| read(file, text).unwrap_err()[0].to_string();
+    let template = "apiVersion: karpenter.sh/v1\nkind: NodePool\nspec:\n%{ for size in sizes ~}\n  weight: 1\n%{ endfor ~}\n";
+    assert!(told("pool.yaml", template).contains(":4:1: document 1: this is no YAML"), "{}", told("pool.yaml", template));
+    assert!(told("pool.yaml", template).contains("looks like Terraform"), "{}", told("pool.yaml", template));
+    let configuration = "resource \"kubectl_manifest\" \"pool\" {\n  yaml_body = <<-YAML\n    kind: NodePool\n  YAML\n}\n";
+    assert!(told("main.tf", configuration).contains("looks like Terraform"), "{}", told("main.tf", configuration));
+    assert!(!told("pool.yaml", "a: [1\n").contains("Terraform"));
+}
+
+#[test]
 fn s4_11_wrong_indentation_is_reported_at_the_first_key_that_is_too_deep() {
     let errors = refused(include_str!("../../../../tests/seeds/004-provisioner-as-printed.txt"));
     assert_eq!(errors.len(), 1, "{errors:?}");
