@@ -2,8 +2,10 @@
 
 mod fresh;
 mod output;
+mod report;
 
-use crate::source::{Answer, Format, PackingArg, ReadError, Source};
+use crate::report::{html, markdown};
+use crate::source::{Answer, PackingArg, ReadError, ReportFormat, Source};
 use clap::Args;
 use std::process::ExitCode;
 use whittle_model::state::ClusterState;
@@ -24,6 +26,7 @@ Examples:
   kubectl get -A -o json nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
   whittle compare -f cluster.json -f pools.yaml
   whittle compare -f cluster.json -f pools.yaml --region eu-west-1 -o json
+  whittle compare -f cluster.json -f pools.yaml -o html > compare.html
   # Where there are NodePools already:
   kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
   whittle compare -f cluster.json
@@ -35,8 +38,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub source: Source,
     /// How to print the comparison
-    #[arg(short = 'o', long, value_enum, default_value_t = Format::Text)]
-    pub output: Format,
+    #[arg(short = 'o', long, value_enum, default_value_t = ReportFormat::Text)]
+    pub output: ReportFormat,
     /// Whether to search for cheaper plans than Karpenter's
     #[arg(long, value_enum, default_value_t = PackingArg::Best)]
     pub packing: PackingArg,
@@ -103,7 +106,9 @@ fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {
     }
     let comparison = fresh::compare(&read, &market, args.packing, args.source.offers.instance_types.is_none());
     Ok(read.answer(match args.output {
-        Format::Json => output::json(&comparison),
-        Format::Text => market.currency.shown(output::text(&comparison)),
+        ReportFormat::Json => output::json(&comparison),
+        ReportFormat::Text => market.currency.shown(output::text(&comparison)),
+        ReportFormat::Markdown => market.currency.shown(markdown(&report::report(&comparison, &read.remarks))),
+        ReportFormat::Html => market.currency.shown(html(&report::report(&comparison, &read.remarks))),
     }))
 }

@@ -15,21 +15,10 @@ use whittle_units::Price;
 const NAMED: usize = 3;
 
 pub(super) fn text(comparison: &Comparison) -> String {
-    let Row { now, then } = &comparison.total;
-    let change = percentage(now.price, then.price).map(|change| format!(" ({change:+.0} %)")).unwrap_or_default();
-    let mut out = format!(
-        "You pay {} for {}; Whittle would pay {}{change} for {}, which is {} a month.\n",
-        now.price,
-        now.of_nodes(),
-        then.price,
-        then.of_nodes(),
-        signed(a_month(now.price, then.price))
-    );
+    let mut out = format!("{}\n", sum(comparison));
     let because = because(comparison);
     if !because.is_empty() {
-        let of_change = comparison.pods_of_change;
-        let and = if of_change > 0 { format!(" and {} of the change", counted(of_change, "pod")) } else { String::new() };
-        let _ = writeln!(out, "Because of {}{and} planned afresh:", counted(comparison.pods_moved, "running pod"));
+        let _ = writeln!(out, "{}", planned_afresh(comparison));
         because.iter().for_each(|line| out.push_str(&format!("  {line}\n")));
     }
     let pools = comparison.by_pool.iter().map(|(name, row)| cells(&[name], row));
@@ -45,8 +34,29 @@ pub(super) fn text(comparison: &Comparison) -> String {
     out
 }
 
+/// What is paid, what would be, and the difference.
+pub(super) fn sum(comparison: &Comparison) -> String {
+    let Row { now, then } = &comparison.total;
+    let change = percentage(now.price, then.price).map(|change| format!(" ({change:+.0} %)")).unwrap_or_default();
+    format!(
+        "You pay {} for {}; Whittle would pay {}{change} for {}, which is {} a month.",
+        now.price,
+        now.of_nodes(),
+        then.price,
+        then.of_nodes(),
+        signed(a_month(now.price, then.price))
+    )
+}
+
+/// The pods that the difference comes from.
+pub(super) fn planned_afresh(comparison: &Comparison) -> String {
+    let of_change = comparison.pods_of_change;
+    let and = if of_change > 0 { format!(" and {} of the change", counted(of_change, "pod")) } else { String::new() };
+    format!("Because of {}{and} planned afresh:", counted(comparison.pods_moved, "running pod"))
+}
+
 /// Kept nodes by the reason.
-fn kept(comparison: &Comparison) -> BTreeMap<String, Vec<&str>> {
+pub(super) fn kept(comparison: &Comparison) -> BTreeMap<String, Vec<&str>> {
     let mut out: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (node, why) in &comparison.kept {
         out.entry(why.to_string()).or_default().push(node);
@@ -55,7 +65,7 @@ fn kept(comparison: &Comparison) -> BTreeMap<String, Vec<&str>> {
 }
 
 /// Why the prices differ.
-fn because(comparison: &Comparison) -> Vec<String> {
+pub(super) fn because(comparison: &Comparison) -> Vec<String> {
     let (now, then) = &comparison.used;
     let both = |share: &dyn Fn(&Use) -> Option<f64>| Some((share(now)?, share(then)?));
     let mut lines = Vec::new();
@@ -72,7 +82,8 @@ fn because(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
-fn cells(names: &[&str], row: &Row) -> Vec<String> {
+/// The row of a table.
+pub(super) fn cells(names: &[&str], row: &Row) -> Vec<String> {
     let mut out: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let cost = |price: Price| if price == Price::ZERO { "-".to_owned() } else { price.to_string() };
     out.extend([row.now.nodes.to_string(), row.then.nodes.to_string(), cost(row.now.price), cost(row.then.price)]);

@@ -173,7 +173,7 @@ fn decisions_and_comparisons_of_nodes_are_as_their_schemas_say() {
             };
             seen.add(Document::Explain, &explain::render(&args).unwrap());
         }
-        let args = compare::CompareArgs { source, output: Format::Json, packing: PackingArg::Best };
+        let args = compare::CompareArgs { source, output: ReportFormat::Json, packing: PackingArg::Best };
         if let Ok(compared) = compare::render(&args) {
             seen.add(Document::Compare, &compared);
         }

@@ -65,6 +65,33 @@ fn idle_nodes_of_a_group_become_one() {
     assert_eq!(value["kept"], Value::Array(Vec::new()));
 }
 
+/// What the text has, a report has too: above all what the sum does not count.
+#[test]
+fn a_report_says_what_the_text_says() {
+    let mut documents = idle();
+    documents.push(node("odd", "node.kubernetes.io/instance-type: x9.huge"));
+    let text = compare(&documents, "text", 0).0;
+    let report = compare(&documents, "markdown", 0).0;
+    let sum = text.lines().next().unwrap();
+    assert!(report.starts_with(&format!("# Comparison\n\n{sum}\n")), "{report}");
+    for part in [
+        "\nBecause of 4 running pods planned afresh:\n",
+        "\n| NodePool | Nodes now | Then | Cost now | Then | A month |\n| --- | --- | --- | --- | --- | --- |\n",
+        "\n| general | 0 | 1 | - | $0.3400/h | +$248.20 |\n",
+        "\n| c5.2xlarge | on-demand | 4 | 1 | $1.3600/h | $0.3400/h | -$744.60 |\n",
+        "\n| 1 | odd | its price is not known, so it counts on neither side |\n",
+        "\n## Not known, or not counted\n",
+        "\nprices are those of the list: ",
+    ] {
+        assert!(report.contains(part), "{part:?} is missing: {report}");
+    }
+    let page = compare(&documents, "html", 0).0;
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<h1>Comparison</h1>"), "{page}");
+    assert!(page.contains("Not known, or not counted") && page.contains("prices are those of the list: "), "{page}");
+    // Nothing to compare is no report that says so.
+    assert_eq!(compare(&[POOL.to_owned()], "markdown", 2).0, "");
+}
+
 #[test]
 fn what_may_not_move_keeps_its_node() {
     let mut documents = idle();
