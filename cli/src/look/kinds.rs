@@ -62,6 +62,7 @@ pub(super) static GROUPS: [&[Kind]; 4] = [
         kind("storageclasses.storage.k8s.io", Weight::Decides, SHOWN),
         kind("csinodes.storage.k8s.io", Weight::Refines, "how many volumes a node can take is not known"),
         kind("namespaces", Weight::Refines, "affinity that selects namespaces by labels finds none"),
+        kind("limitranges", Weight::Refines, "pods of files lack the requests that these give to containers"),
         kind("priorityclasses.scheduling.k8s.io", Weight::Refines, "pods of files have the priority 0"),
         kind("runtimeclasses.node.k8s.io", Weight::Refines, "pods of files lack what their RuntimeClass adds"),
     ],

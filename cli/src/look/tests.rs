@@ -17,6 +17,12 @@ fn an_api_that_does_not_answer_hides_nothing_of_the_others() {
 }
 
 #[test]
+fn limit_ranges_are_read_to_decide_and_not_to_be_shown() {
+    assert_eq!(names(&live("limits").read(Purpose::Decide).unwrap()), ["a", "defaults"]);
+    assert_eq!(names(&live("limits").read(Purpose::Show).unwrap()), ["a"]);
+}
+
+#[test]
 fn what_is_hidden_and_matters_is_an_error_with_the_commands_that_allow_it() {
     let error = live("hidden").read(Purpose::Decide).unwrap_err().to_string();
     assert!(error.contains("may not list nodeclaims.karpenter.sh of this cluster"), "{error}");

@@ -31,6 +31,8 @@ pub(super) struct PodMaker {
     pub(super) first: u32,
     /// What it claims for each pod.
     pub(super) volume_claims: Vec<PersistentVolumeClaim>,
+    /// What containers of its namespace request even if its template does not say so.
+    pub(super) given: BTreeSet<String>,
     /// Whether a cluster has it, whose controllers make its pods: none is missing.
     pub(super) live: bool,
     /// Whether an autoscaler has set its number of replicas.
@@ -221,7 +223,7 @@ pub(super) fn without_requests(pods: &[Pod]) -> Option<String> {
     (0 < count).then(|| {
         format!(
             "{} of workloads with neither CPU nor memory in resources.requests: no room is kept for what such pods use, as with Karpenter; \
-             defaults of a LimitRange count if it is among the manifests",
+             defaults of a LimitRange count if it is among the manifests, or in the cluster that is read",
             counted(count, "pod")
         )
     })
@@ -235,7 +237,7 @@ fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Po
     for maker in makers.iter().filter(|maker| maker.changed && maker.kind != "Job" && !maker.metadata.is_deleting()) {
         let mut own = present.get(&key(maker)).cloned().unwrap_or_default();
         keep_first(maker, &mut own, now);
-        let same = own.iter().take_while(|pod| !differs(pod, &maker.template) && is_numbered(maker, pod)).count();
+        let same = own.iter().take_while(|pod| !has_other_template(pod, maker) && is_numbered(maker, pod)).count();
         let kept = usize::try_from(maker.replicas).unwrap_or(0).min(same);
         let taken: Vec<String> = own.iter().skip(kept).map(|pod| pod.metadata.key()).collect();
         if !taken.is_empty() {
@@ -263,12 +265,12 @@ fn is_numbered(maker: &PodMaker, pod: &Pod) -> bool {
 fn keep_first(maker: &PodMaker, own: &mut [&Pod], now: Timestamp) {
     if maker.kind == "StatefulSet" {
         // The last of its numbers ends first.
-        own.sort_by_key(|pod| (differs(pod, &maker.template) || !is_numbered(maker, pod), number_of(pod), pod.metadata.key()));
+        own.sort_by_key(|pod| (has_other_template(pod, maker) || !is_numbered(maker, pod), number_of(pod), pod.metadata.key()));
         return;
     }
     let ranks = deletion_ranks(own.iter().copied(), Some(now));
     let mut ranked: Vec<_> = ranks.into_iter().zip(own.iter().copied()).collect();
-    ranked.sort_by_key(|(rank, pod)| (differs(pod, &maker.template), Reverse(rank.clone())));
+    ranked.sort_by_key(|(rank, pod)| (has_other_template(pod, maker), Reverse(rank.clone())));
     own.iter_mut().zip(ranked).for_each(|(pod, (_, ranked))| *pod = ranked);
 }
 
@@ -282,7 +284,7 @@ pub(super) fn other_templates(makers: &[PodMaker], pods: &[Pod]) -> Vec<String> 
 /// How many pods of a workload have another template than it has now, if any has.
 fn other_template(maker: &PodMaker, present: &BTreeMap<Key, Vec<&Pod>>) -> Option<String> {
     let what = format!("{} {}", maker.kind, maker.metadata.key());
-    match present.get(&key(maker))?.iter().filter(|pod| differs(pod, &maker.template)).count() {
+    match present.get(&key(maker))?.iter().filter(|pod| has_other_template(pod, maker)).count() {
         0 => None,
         1 => Some(format!("{what}: 1 of its pods has another template than it has now")),
         others => Some(format!("{what}: {others} of its pods have another template than it has now")),
@@ -349,9 +351,15 @@ fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>,
     Ok(scaled)
 }
 
+/// Whether a pod was made from another template than its workload has now.
+fn has_other_template(pod: &Pod, maker: &PodMaker) -> bool {
+    differs(pod, &maker.template, &maker.given)
+}
+
 /// Whether a pod was made from another template: a container of the template has other requests there or is missing, or the pod
-/// lacks a node selector of it. What admission adds, such as containers and tolerations, is no difference.
-pub(super) fn differs(pod: &Pod, template: &PodTemplate) -> bool {
+/// lacks a node selector of it. What admission adds, such as containers and tolerations, is no difference; nor are requests for what the
+/// LimitRanges of the namespace give (`given`), whose amounts may have been others when the pod was made.
+pub(super) fn differs(pod: &Pod, template: &PodTemplate, given: &BTreeSet<String>) -> bool {
     let selects = |(key, value): (&String, &String)| pod.spec.node_selector.get(key) == Some(value);
     if !template.spec.node_selector.iter().all(selects) {
         return true;
@@ -364,10 +372,11 @@ pub(super) fn differs(pod: &Pod, template: &PodTemplate) -> bool {
         requests
     };
     template.spec.containers.iter().any(|container| {
-        let own = pod.spec.containers.iter().find(|own| own.name == container.name);
-        let wanted = requests(container);
-        // Without requests in the template, defaults of the namespace may have set those of the pod.
-        own.is_none_or(|own| !wanted.0.is_empty() && requests(own) != wanted)
+        let Some(own) = pod.spec.containers.iter().find(|own| own.name == container.name) else { return true };
+        let (wanted, mut own) = (requests(container), requests(own));
+        own.0.retain(|name, _| wanted.0.contains_key(name) || !given.contains(name));
+        // Without requests in the template, defaults of the namespace may have set those of the pod: LimitRanges need not be known.
+        !wanted.0.is_empty() && own != wanted
     })
 }
 

@@ -1,7 +1,7 @@
 //! LimitRanges: the requests and limits that the API server gives to containers without, as their pods are created.
 
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ObjectMeta;
 use whittle_api::k8s::{Pod, ResourceRequirements};
 use whittle_units::Resources;
@@ -56,6 +56,11 @@ impl LimitRanges {
             fill(&mut all.limits, &defaults.limits);
             fill(&mut all.requests, &defaults.requests);
         }
+    }
+
+    /// The resources that containers of a namespace request even if their template does not say so.
+    pub(super) fn given_in(&self, namespace: &str) -> BTreeSet<String> {
+        self.0.get(namespace).map(|defaults| defaults.requests.0.keys().cloned().collect()).unwrap_or_default()
     }
 
     /// Gives pods that are created what they lack.
@@ -120,6 +125,16 @@ mod tests {
         let asks = json!({"requests": {"cpu": "200m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
         let other = json!({"type": "Container", "default": {"cpu": "9"}});
         check(&[&range, &other], &json!({"requests": {"cpu": "200m"}}), &asks);
+    }
+
+    #[test]
+    fn what_is_given_is_named_by_namespace() {
+        let mut ranges = LimitRanges::default();
+        let item = json!({"type": "Container", "default": {"memory": "1Gi"}, "defaultRequest": {"cpu": "100m"}});
+        let range = json!({"metadata": {"name": "r", "namespace": "team"}, "spec": {"limits": [item]}});
+        ranges.add(serde_json::from_value(range).unwrap());
+        assert_eq!(ranges.given_in("team"), BTreeSet::from(["cpu".to_owned(), "memory".to_owned()]));
+        assert_eq!(ranges.given_in("other"), BTreeSet::new());
     }
 
     #[test]

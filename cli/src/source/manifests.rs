@@ -10,6 +10,7 @@ use super::expansion::{Added, Replicas, differs};
 use super::files;
 use super::identity::{Identity, tell_apart};
 use super::immutable;
+use super::limit_ranges::LimitRanges;
 use super::remarks::Remark;
 use super::replacement::{Layer, replace};
 use super::served;
@@ -348,22 +349,24 @@ fn changed_daemons(documents: &[Document]) -> BTreeSet<Identity> {
     documents.iter().filter(|document| document.changed && document.kind() == DaemonSet::KIND).filter_map(Document::identity).collect()
 }
 
-/// Gives the pods of changed DaemonSets the template that these have now, as after their rollout. Returns notes.
-fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>) -> Vec<String> {
+/// Gives the pods of changed DaemonSets the template that these have now, as after their rollout, and what LimitRanges give to new pods.
+/// Returns notes.
+fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>, limit_ranges: &LimitRanges) -> Vec<String> {
     let is_changed = |set: &&DaemonSet| {
         let ObjectMeta { namespace, name, .. } = &set.metadata;
         Identity::new(DaemonSet::API_VERSION, DaemonSet::KIND, namespace, name.clone()).is_some_and(|identity| changed.contains(&identity))
     };
     let mut notes = Vec::new();
     for set in objects.daemon_sets.iter().filter(is_changed) {
-        let template = &set.spec.template;
+        let (template, given) = (&set.spec.template, limit_ranges.given_in(&set.metadata.namespace));
         let is_own = |pod: &&mut Pod| {
             let owner = pod.metadata.owner_references.iter().any(|owner| owner.kind == DaemonSet::KIND && owner.name == set.metadata.name);
-            owner && pod.metadata.namespace == set.metadata.namespace && differs(pod, template)
+            owner && pod.metadata.namespace == set.metadata.namespace && differs(pod, template, &given)
         };
         let mut pods = 0;
         for pod in objects.pods.iter_mut().filter(is_own) {
             pod.spec = PodSpec { node_name: std::mem::take(&mut pod.spec.node_name), ..template.spec.clone() };
+            limit_ranges.admit(std::slice::from_mut(pod));
             pods += 1;
         }
         if 0 < pods {
@@ -382,7 +385,7 @@ fn finish(
     settings: &Settings,
     (expansion, consequences): (Expansion<'_>, &Consequences),
 ) -> Result<(Vec<String>, Added, Vec<String>), ReadError> {
-    let of_daemons = roll_out_daemons(objects, &consequences.daemons);
+    let of_daemons = roll_out_daemons(objects, &consequences.daemons, &workloads.limit_ranges);
     let mut storage = Storage::of(objects);
     let mut expanded = match expansion {
         Expansion::Off => workloads.roll_out(&mut objects.pods, &mut storage, settings.now)?,

@@ -35,7 +35,7 @@ pub struct WorkloadManifests {
     /// How many pods they are to create.
     autoscalers: Autoscalers,
     /// What containers of their pods get.
-    limit_ranges: LimitRanges,
+    pub(super) limit_ranges: LimitRanges,
     /// What creates pods, and is not read.
     pub(super) unplanned: Unplanned,
     /// The uids of possible pod owners, by kind, namespace and name.
@@ -133,9 +133,15 @@ impl WorkloadManifests {
         let first = first.unwrap_or(0);
         let Document { live, changed, .. } = *document;
         let metadata = metadata.clone();
-        let autoscaled = false;
-        self.makers.push(PodMaker { kind, metadata, replicas, template, selector, first, volume_claims, live, autoscaled, changed });
+        let (given, autoscaled) = (BTreeSet::new(), false);
+        self.makers.push(PodMaker { kind, metadata, replicas, template, selector, first, volume_claims, given, live, autoscaled, changed });
         Ok(())
+    }
+
+    /// All that create pods, with what their namespaces give, whose LimitRanges may come after them.
+    fn makers_with_given(&self) -> Vec<PodMaker> {
+        let with = |maker: &PodMaker| PodMaker { given: self.limit_ranges.given_in(&maker.metadata.namespace), ..maker.clone() };
+        self.makers.iter().map(with).collect()
     }
 
     /// Adds the pods that the workloads lack to `pods`; returns notes about them, and the names of these pods, but for those of changed
@@ -152,7 +158,7 @@ impl WorkloadManifests {
     ) -> Result<(Vec<String>, Added), ReadError> {
         // Budgets, too, count with what autoscalers keep.
         let mut notes = self.autoscalers.scale(&mut self.makers, asked);
-        let mut expanded = expand(self.makers.clone(), pods, asked, storage, now)?;
+        let mut expanded = expand(self.makers_with_given(), pods, asked, storage, now)?;
         self.limit_ranges.admit(&mut expanded.pods);
         expanded.notes.extend(without_requests(&expanded.pods));
         pods.append(&mut expanded.pods);
@@ -172,10 +178,9 @@ impl WorkloadManifests {
         now: Timestamp,
     ) -> Result<(Vec<String>, Added), ReadError> {
         let mut notes = self.autoscalers.scale_changed(&mut self.makers);
-        let all = std::mem::take(&mut self.makers);
-        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = all.iter().cloned().partition(|maker| maker.changed);
+        let (changed, others): (Vec<PodMaker>, Vec<PodMaker>) = self.makers_with_given().into_iter().partition(|maker| maker.changed);
         notes.extend(super::expansion::other_templates(&others, pods));
-        self.makers = changed;
+        let all = std::mem::replace(&mut self.makers, changed);
         let rolled_out = self.expand(pods, &[], storage, now);
         self.makers = all;
         let (rolled_out, added) = rolled_out?;

@@ -46,6 +46,15 @@ status:
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: default, namespace: default}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team}
+---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: defaults, namespace: team}
+spec: {limits: [{type: Container, defaultRequest: {cpu: 2000m}}]}
 "#;
 
 fn pod(name: &str, cpu: &str, node: &str) -> String {
@@ -157,6 +166,16 @@ fn planned(server: &Server) {
     std::fs::write(&larger, pod("waits", "20", "")).unwrap();
     let changed = plan(&["-f", &larger.display().to_string()]);
     assert_eq!((changed["totals"]["nodes"].as_u64(), &changed["nodeClaims"][0]["requests"]["cpu"]), (Some(1), &"20".into()));
+    // A LimitRange of the cluster gives the pods of a file what they lack.
+    let bare = server.folder.join("bare.yaml");
+    let template = "{metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: app}]}}";
+    let web = format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: team}}\n\
+         spec: {{selector: {{matchLabels: {{app: web}}}}, template: {template}}}\n"
+    );
+    std::fs::write(&bare, web).unwrap();
+    let given = plan(&["-f", &bare.display().to_string()]);
+    assert_eq!((given["totals"]["nodes"].as_u64(), &given["nodeClaims"][0]["requests"]["cpu"]), (Some(1), &"5".into()));
 }
 
 fn shown(server: &Server, node: &str) {

@@ -246,6 +246,14 @@ fn a_changed_daemon_set_takes_of_its_nodes_what_it_takes_after_its_rollout() {
     assert!(out(&same).contains("0 new machines") && !err(&same).contains("rollout"), "{}{}", out(&same), err(&same));
     assert!(out(&more).contains("1 new machine,"), "{}{}", out(&more), err(&more));
     assert!(err(&more).contains("DaemonSet default/agent: as after its rollout: 1 of its pods has its new template"), "{}", err(&more));
+    // New pods request what a LimitRange gives them.
+    let range = "{apiVersion: v1, kind: LimitRange, metadata: {name: defaults}, spec: {limits: [{type: Container, defaultRequest: {cpu: 3000m}}]}}\n";
+    let ranges = files.write("ranges.yaml", &[range.to_owned()]);
+    let unsaid = files.write("unsaid.yaml", &[daemons(1).replace("{cpu: 1}", "{memory: 1Gi}")]);
+    let given = run(&["plan", "--changed", &unsaid], &[&dump, &ranges, &seed("004-provisioner-default.yaml")]);
+    assert!(out(&given).contains("1 new machine,"), "{}{}", out(&given), err(&given));
+    let none = run(&["plan", "--changed", &unsaid], &[&dump, &seed("004-provisioner-default.yaml")]);
+    assert!(out(&none).contains("0 new machines"), "{}{}", out(&none), err(&none));
 }
 
 /// Applied, it would change nothing.

@@ -321,8 +321,19 @@ fn pods_of_another_template_are_named() {
     ];
     let said = planned(&[], &[vec![node.clone(), web(2, "{cpu: 1000m}")], admitted.to_vec()].concat(), "0 of 0", "");
     assert!(!said.contains("another template"), "{said}");
-    let said = planned(&[], &[vec![node, web(1, "{}")], vec![running("web-5d9-c", "{cpu: 100m}", "")]].concat(), "0 of 0", "");
+    let said = planned(&[], &[vec![node.clone(), web(1, "{}")], vec![running("web-5d9-c", "{cpu: 100m}", "")]].concat(), "0 of 0", "");
     assert!(!said.contains("another template"), "{said}");
+    // Nor is what a LimitRange gives beside the template's own, whatever that was when the pod was made.
+    let range = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: defaults}\nspec: {limits: [{type: Container, defaultRequest: \
+                 {memory: 1Gi}}]}\n";
+    let with =
+        |cpu: &str, range: &str| vec![node.clone(), web(1, cpu), running("web-5d9-d", "{cpu: 1, memory: 512Mi}", ""), range.to_owned()];
+    let said = planned(&[], &with("{cpu: 1}", range), "0 of 0", "");
+    assert!(!said.contains("another template"), "{said}");
+    let elsewhere = range.replace("name: defaults", "name: defaults, namespace: other");
+    for documents in [with("{cpu: 2}", range), with("{cpu: 1}", &elsewhere)] {
+        planned(&[], &documents, "0 of 0", "1 of its pods has another template");
+    }
 }
 
 /// The names that users write, for a Deployment that is only in a file, too.
