@@ -8,6 +8,7 @@ mod pools;
 mod protection;
 #[cfg(test)]
 mod tests;
+mod unmet;
 mod workloads;
 
 use crate::local::Output;
@@ -227,13 +228,19 @@ impl Findings {
         let conflicts = overlay_conflicts(&converted.objects);
         let node_pools: Vec<&NodePool> = converted.objects.iter().filter_map(pool_of).collect();
         let without_types = pools::without_types(&node_pools, &classes);
+        let mut tables = unmet::Tables::default();
         for object in &converted.objects {
             let name = format!("{} {:?}", object.type_meta().1, object.key());
             match object {
                 Object::NodePool(pool) if let Some(whose) = source::others::whose(pool) => {
                     self.add(Level::Note, [format!("{whose}: it is not looked at")]);
                 }
-                Object::NodePool(pool) => self.node_pool(&name, pool, &classes, &pools::remarks(pool, &node_pools, &without_types)),
+                Object::NodePool(pool) => {
+                    let unmet = tables.unmet(pool);
+                    self.add(Level::Note, unmet.notes.iter().map(|note| format!("{name}, {note}")));
+                    let remarks = [unmet.warnings, pools::remarks(pool, &node_pools, &without_types)].concat();
+                    self.node_pool(&name, pool, &classes, &remarks);
+                }
                 Object::NodeOverlay(overlay) => {
                     let conflict = conflicts.get(&overlay.metadata.name).cloned();
                     let misspelt = source::requirements::misspelt_values(overlay).map(|remark| remark.to_string());

@@ -17,7 +17,7 @@ use whittle_model::scheduling::{Cause, Finding, Input, InstanceTypes, Options, P
 use whittle_units::Timestamp;
 
 /// The beginning of labels that say what a type is.
-const INSTANCE: &str = "karpenter.k8s.aws/instance-";
+pub(super) const INSTANCE: &str = "karpenter.k8s.aws/instance-";
 
 /// How many requirements a remark names, those that rule out most types first.
 const NAMED_MAX: usize = 4;

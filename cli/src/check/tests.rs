@@ -127,6 +127,28 @@ fn a_static_pool_that_its_limit_keeps_small_is_remarked() {
 }
 
 #[test]
+fn a_requirement_that_nothing_meets_is_warned_of_and_an_unknown_type_is_noted() {
+    let pool = |key: &str, value: &str| {
+        printed(&format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: p}}\nspec: {{template: {{spec: {{requirements: [{{key: {key}, \
+             operator: In, values: ['{value}']}}], nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}}}}}}}\n---\n\
+             apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: a}}\nspec: {{role: r, amiSelectorTerms: [{{alias: \
+             al2023@latest}}], subnetSelectorTerms: [{{id: subnet-1}}], securityGroupSelectorTerms: [{{id: sg-1}}]}}\n"
+        ))
+    };
+    let memory = pool("karpenter.k8s.aws/instance-memory", "16");
+    let wanted = "warning: NodePool \"p\", spec.template.spec.requirements[0]: no instance type of the built-in tables has \
+                  karpenter.k8s.aws/instance-memory In [16]: there are types from ";
+    assert!(memory.contains(wanted) && !memory.contains("NodePool \"p\": fine"), "{memory}");
+    let new = pool("node.kubernetes.io/instance-type", "m99.large");
+    assert!(
+        new.contains("note: NodePool \"p\", spec.template.spec.requirements[0]: no instance type") && !new.contains("warning: "),
+        "{new}"
+    );
+    assert!(!pool("karpenter.k8s.aws/instance-memory", "16384").contains("no instance type"));
+}
+
+#[test]
 fn a_buffer_that_asks_for_more_than_it_gets_is_remarked() {
     let buffer = |fields: &str| {
         printed(&format!(

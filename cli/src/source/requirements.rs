@@ -70,7 +70,7 @@ fn contradictions(pool: &NodePool) -> Vec<FieldError> {
 }
 
 /// A requirement without its key, as it is written.
-fn text(requirement: &Requirement) -> String {
+pub(crate) fn text(requirement: &Requirement) -> String {
     let operator = requirement.operator.as_str();
     if requirement.values.is_empty() { operator.to_owned() } else { format!("{operator} [{}]", requirement.values.join(" ")) }
 }
