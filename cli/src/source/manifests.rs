@@ -8,6 +8,7 @@ use super::ephemeral;
 use super::error::ReadError;
 use super::expansion::{Added, Replicas, differs};
 use super::files;
+use super::hooks;
 use super::identity::{Identity, tell_apart};
 use super::immutable;
 use super::limit_ranges::LimitRanges;
@@ -176,7 +177,7 @@ fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
     notes
 }
 
-/// The documents of files, and a line for each that has none. Where `may_be_none`, no files need be named.
+/// The documents of files, a line for each file that has none, and what is said of hooks among them. Where `may_be_none`, no files need be named.
 fn parsed(files: &[PathBuf], may_be_none: bool) -> Result<(ParsedDocuments, Vec<String>), ReadError> {
     let (mut found, mut without) = (ParsedDocuments::default(), Vec::new());
     for file in files::read_all(files, &mut std::io::stdin()) {
@@ -190,6 +191,7 @@ fn parsed(files: &[PathBuf], may_be_none: bool) -> Result<(ParsedDocuments, Vec<
     if found.is_empty() && !(may_be_none && files.is_empty()) {
         return Err(ReadError::NoObjects(files.iter().map(|path| files::shown(path)).collect()));
     }
+    without.extend(hooks::set_aside(&mut found));
     Ok((found, without))
 }
 

@@ -19,6 +19,7 @@ mod limit_ranges;
 mod stateful;
 mod autoscalers;
 mod unplanned;
+mod hooks;
 pub(crate) mod unique;
 mod identity;
 pub(crate) mod immutable;

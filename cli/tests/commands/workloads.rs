@@ -89,6 +89,19 @@ fn containers_without_requests_have_those_of_their_namespace() {
     assert!(refused.contains("LimitRange \"defaults\", spec.limits[0].defaultRequest.cpu: "), "{refused}");
 }
 
+/// Of a rendered chart that is planned which an installation creates.
+#[test]
+fn what_helm_creates_for_tests_alone_is_not_planned() {
+    let hook = |events: &str| {
+        let annotated = format!("name: probe, annotations: {{helm.sh/hook: {events}}},");
+        [workload("Deployment", "web", "replicas: 2, "), workload("Job", "probe", "").replace("name: probe,", &annotated)]
+    };
+    let aside = "note: Job \"probe\" left aside: by the annotation helm.sh/hook Helm creates this for a test";
+    let said = planned(&[], &hook("test"), "2 of 2", aside);
+    assert!(!said.contains("Job default/probe"), "{said}");
+    planned(&[], &hook("'pre-install,pre-upgrade'"), "3 of 3", "note: Job \"probe\" planned as if it stayed: ");
+}
+
 /// Where a volume is, or may be, there the pod of its StatefulSet goes; with a cluster's own claims, too.
 #[test]
 fn the_pods_of_a_statefulset_go_where_their_volumes_are() {
