@@ -152,10 +152,10 @@ pub fn text(outcome: &Outcome, paint: bool) -> String {
     text.push_str(&timeline(&outcome.lines, begun, Price::ZERO, paint));
     let figures = &outcome.summary;
     text.push_str(&format!(
-        "   {} machines started, {} running; {} pods running, {} waiting; {} invocations over {} virtual seconds\n",
-        figures.machines_started,
+        "   {} started, {} running; {} running, {} waiting; {} invocations over {} virtual seconds\n",
+        counted(figures.machines_started, "machine"),
         figures.machines_running,
-        figures.pods_running,
+        counted(figures.pods_running, "pod"),
         figures.pods_pending,
         figures.invocations,
         figures.virtual_seconds

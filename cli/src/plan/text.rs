@@ -51,8 +51,11 @@ pub(super) fn lead(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
     lines.extend(preference_cost.map(|cost| {
         let (with, without) = cost.machines;
         format!(
-            "preferences of {} pods are respected: {with} new machines for {}; without them it would be {without} for {}",
-            cost.pods, cost.price, cost.without
+            "preferences of {} are respected: {} for {}; without them it would be {without} for {}",
+            counted(cost.pods, "pod"),
+            counted(with, "new machine"),
+            cost.price,
+            cost.without
         )
     }));
     lines

@@ -2,7 +2,7 @@
 
 use super::acceptance::REPLICAS_MAX;
 use super::documents::Document;
-use super::expansion::{Key, PodMaker, Replicas, key};
+use super::expansion::{Key, PodMaker, Replicas, key, replicas_of};
 use super::remarks::{NAMED_MAX, TOLD_EACH_MAX};
 use crate::listing::first_named;
 use serde_json::Value;
@@ -85,7 +85,7 @@ impl Autoscaler {
         maker.changed |= self.changed;
         let workload = format!("{} {}", maker.kind, maker.metadata.key());
         let Self { shown, least, most, .. } = self;
-        let note = format!("{workload} counts with {after} replicas instead of {before}: {shown} keeps {least} to {most}");
+        let note = format!("{workload} counts with {} instead of {before}: {shown} keeps {least} to {most}", replicas_of(after));
         Some((workload, note))
     }
 }

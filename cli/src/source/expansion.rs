@@ -41,6 +41,11 @@ pub(super) struct PodMaker {
     pub(super) changed: bool,
 }
 
+/// `1 replica`, `2 replicas`.
+pub(super) fn replicas_of(count: i32) -> String {
+    counted(usize::try_from(count).unwrap_or(0), "replica")
+}
+
 /// The label by which the pods of a Deployment's ReplicaSets differ.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 /// How the uid of the ReplicaSet ends that a Deployment has if its pods are only planned. No cluster's uid ends so.
@@ -198,7 +203,9 @@ pub(super) fn expand(
         } else if wanted == 0 && there == 0 {
             out.notes.push(format!("{what} has no replicas, so that there is nothing to plan for it; --replicas NAME=N asks what if"));
         } else if (scaled.contains(&at) || maker.autoscaled) && wanted < there {
-            out.notes.push(format!("{what} has {there} pods among the manifests: {wanted} replicas take none of them away"));
+            let (has, take) = (counted(there, "pod"), if wanted == 1 { "takes" } else { "take" });
+            let replicas = counted(wanted, "replica");
+            out.notes.push(format!("{what} has {has} among the manifests: {replicas} {take} none of them away"));
         } else if there < wanted {
             let own = present.get(&key(maker)).map(Vec::as_slice).unwrap_or_default();
             add(maker, (wanted - there, own), &mut names, storage, &mut out);
@@ -332,8 +339,8 @@ fn scale(makers: &mut [PodMaker], asked: &[Replicas]) -> Result<BTreeSet<usize>,
                 return Err(wrong(format!("no workload among the manifests has this name; there is {known}")));
             }
             [at] if scaled.contains(&at) && makers[at].replicas != replicas.count => {
-                let before = makers[at].replicas;
-                return Err(wrong(format!("{} is to have {before} replicas already: write one number for it", shown(&at))));
+                let before = replicas_of(makers[at].replicas);
+                return Err(wrong(format!("{} is to have {before} already: write one number for it", shown(&at))));
             }
             [at] if makers[at].kind == "Job" => {
                 return Err(wrong(format!("{} has no replicas: change its spec.parallelism or spec.completions", shown(&at))));
@@ -455,7 +462,11 @@ fn add(maker: &PodMaker, (count, own): (usize, &[&Pod]), names: &mut BTreeSet<St
         lacks_volumes |= !storage.give_volumes(&mut pod, &format!("{}-{ordinal}", metadata.name), &maker.volume_claims);
         out.pods.push(pod);
     }
-    let besides = if own.is_empty() { String::new() } else { format!(" besides the {} that are", own.len()) };
+    let besides = match own.len() {
+        0 => String::new(),
+        1 => " besides the 1 that is".to_owned(),
+        many => format!(" besides the {many} that are"),
+    };
     let volumes = if lacks_volumes { "; without the volumes that it claims for each" } else { "" };
     let pods = if count == 1 { "1 pod that is".to_owned() } else { format!("{count} pods that are") };
     let workload = format!("{} {}", maker.kind, metadata.key());

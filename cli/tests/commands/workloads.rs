@@ -157,6 +157,7 @@ fn workloads_have_the_replicas_that_their_autoscalers_keep() {
     let said = planned(&[], &[web(""), autoscaler("web", 3, 9)], "3 of 3", raised);
     assert!(!said.contains("skipped autoscaling"), "{said}");
     planned(&[], &[autoscaler("web", 3, 9), web("replicas: 12, ")], "9 of 9", "counts with 9 replicas instead of 12");
+    planned(&[], &[autoscaler("web", 1, 1), web("replicas: 2, ")], "1 of 1", "counts with 1 replica instead of 2: ");
     let said = planned(&[], &[web("replicas: 5, "), autoscaler("web", 3, 9), autoscaler("other", 3, 9)], "5 of 5", "");
     assert!(!said.contains("counts with"), "{said}");
     // One without replicas is switched off, and who names a number means it.
@@ -173,14 +174,14 @@ fn workloads_have_the_replicas_that_their_autoscalers_keep() {
     planned(&[], &[web(""), old], "1 of 1", "did you mean autoscaling/v2 HorizontalPodAutoscaler?");
     // Pods that there are, are none of those that it adds.
     let there = [web("replicas: 1, "), autoscaler("web", 3, 9), owned("web-5d9-a", "ReplicaSet", "web-5d9", "")];
-    planned(&[], &there, "3 of 3", "2 pods that are not among the manifests besides the 1 that are");
+    planned(&[], &there, "3 of 3", "2 pods that are not among the manifests besides the 1 that is");
     let more = [
         web("replicas: 2, "),
         autoscaler("web", 1, 1),
         owned("web-5d9-a", "ReplicaSet", "web-5d9", ""),
         owned("web-5d9-b", "ReplicaSet", "web-5d9", ""),
     ];
-    planned(&[], &more, "2 of 2", "has 2 pods among the manifests: 1 replicas take none of them away");
+    planned(&[], &more, "2 of 2", "has 2 pods among the manifests: 1 replica takes none of them away");
     let many: Vec<String> = (0..11).map(|at| workload("Deployment", &format!("web-{at:02}"), "")).collect();
     let scaled: Vec<String> = (0..11).map(|at| autoscaler(&format!("web-{at:02}"), 2, 9)).collect();
     let note = "Deployment default/web-00, Deployment default/web-01, Deployment default/web-02 and 8 more count with the replicas that";
@@ -244,8 +245,8 @@ fn another_number_of_replicas_may_be_asked_for() {
     let two = [workload("Deployment", "web", "replicas: 3, "), workload("Deployment", "api", "replicas: 1, ")];
     planned(&["--replicas", "web=1", "--replicas", "api=0"], &two, "1 of 1", "Deployment default/api has no replicas");
     let with_pods = [web[0].clone(), owned("web-1", "ReplicaSet", "web-5d9", "")];
-    planned(&["--replicas", "web=3"], &with_pods, "3 of 3", "2 pods that are not among the manifests besides the 1 that are");
-    planned(&["--replicas", "web=0"], &with_pods, "1 of 1", "take none of them away");
+    planned(&["--replicas", "web=3"], &with_pods, "3 of 3", "2 pods that are not among the manifests besides the 1 that is");
+    planned(&["--replicas", "web=0"], &with_pods, "1 of 1", "has 1 pod among the manifests: 0 replicas take none of them away");
 
     let refused = |options: &[&str], documents: &[String], says: &[&str]| {
         let output = run(options, documents);
