@@ -6,6 +6,11 @@ if [ "$context" = asking ]; then
     echo 'error: EOF' >&2
     exit 1
 fi
+case "$context" in
+unset) echo 'The connection to the server localhost:8080 was refused - did you specify the right host or port?' >&2 && exit 1 ;;
+unnamed) echo 'error: context "unnamed" does not exist' >&2 && exit 1 ;;
+stranger) echo 'error: You must be logged in to the server (Unauthorized)' >&2 && exit 1 ;;
+esac
 if [ "$1" = api-resources ]; then
     printf '%s\n' pods nodes nodeclaims.karpenter.sh namespaces
     [ "$context" != limits ] || echo limitranges

@@ -277,7 +277,29 @@ fn failure(mut answer: Words) -> LiveError {
     if !complaints.is_empty() {
         answer.said = complaints;
     }
+    if let Some(remedy) = remedy(&answer.said) {
+        answer.said = format!("{}\n  {remedy}", answer.said);
+    }
     answer.into_failure().into()
+}
+
+/// What helps where kubectl says only what is wrong.
+fn remedy(said: &str) -> Option<&'static str> {
+    // Without a kubeconfig kubectl asks a server that was once on every machine.
+    if said.contains("server localhost:8080") {
+        return Some(
+            "(kubectl has no kubeconfig that names a cluster: `aws eks update-kubeconfig --name CLUSTER` writes one, --kubeconfig names \
+             another file)",
+        );
+    }
+    if said.starts_with("context ") && said.contains(" does not exist") {
+        return Some("(`kubectl config get-contexts` lists those that there are)");
+    }
+    let is_unknown = said.contains("You must be logged in to the server");
+    is_unknown.then_some(
+        "(the cluster does not know the credentials of the kubeconfig, or they have expired: sign in again, until `kubectl auth whoami` \
+         answers)",
+    )
 }
 
 /// The region in `https://0123ABCD.gr7.eu-west-1.eks.amazonaws.com`.

@@ -48,6 +48,21 @@ fn what_fails_halfway_is_no_empty_cluster() {
 }
 
 #[test]
+fn what_kubectl_says_without_a_remedy_gets_one() {
+    for (context, remedy) in [
+        ("unset", "aws eks update-kubeconfig --name CLUSTER"),
+        ("unnamed", "kubectl config get-contexts"),
+        ("stranger", "kubectl auth whoami"),
+    ] {
+        let error = live(context).read(Purpose::Decide).unwrap_err().to_string();
+        assert!(error.starts_with("the cluster cannot be read: ") && error.contains(remedy), "{context}: {error}");
+        assert!(error.contains(&format!("--context {context}")), "{error}");
+    }
+    let other = live("halfway").read(Purpose::Decide).unwrap_err().to_string();
+    assert!(!other.contains("(kubectl") && !other.contains('`'), "nothing is advised without a reason: {other}");
+}
+
+#[test]
 fn what_is_no_list_is_no_empty_cluster() {
     for (context, says) in [("empty", "the answer is empty"), ("number", "no list of objects"), ("itemless", "no list of objects")] {
         for purpose in [Purpose::Decide, Purpose::Show] {
