@@ -11,7 +11,7 @@ use super::runtime_classes::RuntimeClasses;
 use super::stateful::{Storage, claim_templates};
 use super::unplanned::Unplanned;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{
     Deployment, Job, Pod, PodSource, PodSourceKind, PodTemplate, ReplicationController, Service, StoredPodTemplate, Workloads,
 };
