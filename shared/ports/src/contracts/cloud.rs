@@ -343,10 +343,18 @@ pub async fn instance_checks<C: Machinery + InstanceChecks>(
     let late = InstanceStatus { instance: other.id.clone(), system_impaired_since: Some(now), ..InstanceStatus::default() };
     set(late.clone());
     assert_eq!(listed().await.len(), 2, "each that fails is listed once");
-    assert_eq!(cloud.failing(&ids[1..]).await.expect("checks are described"), [late.clone()], "those of others are not asked for");
+    assert_eq!(
+        cloud.failing(&ids[1..]).await.expect("checks are described"),
+        std::slice::from_ref(&late),
+        "those of others are not asked for"
+    );
     assert_eq!(cloud.failing(&[]).await.expect("nothing is asked"), []);
     let unknown = [InstanceId::new("i-0123456789abcdef0"), other.id.clone()];
-    assert_eq!(cloud.failing(&unknown).await.expect("checks are described"), [late.clone()], "one that does not exist hides no other");
+    assert_eq!(
+        cloud.failing(&unknown).await.expect("checks are described"),
+        std::slice::from_ref(&late),
+        "one that does not exist hides no other"
+    );
     set(sound);
     assert_eq!(listed().await, [late], "what is sound again is not listed");
     for machine in [machine, other] {
