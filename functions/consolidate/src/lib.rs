@@ -3,18 +3,24 @@
 //! Everything in progress is in one record per cluster ([`state::Disruptions`]), which only this function writes: the next run
 //! resumes one that died at any point.
 
-mod execute;
-mod metrics;
-mod observe;
-mod progress;
-mod publish;
-mod quiet;
-mod quotas;
-mod rest;
-mod shadow_log;
-mod state;
-mod statics;
-mod strays;
+// A command, from its decision to its end.
+mod state; // the record of what is in progress
+mod execute; // taints the nodes, stores the command, launches its replacements
+mod progress; // deletes the old nodes once the replacements are ready, or rolls back
+mod strays; // what ended commands left on nodes and claims
+mod statics; // static pools keep their `replicas`
+mod quotas; // replacements, and machines of static pools, that no quota of the account has room for
+
+// When the next run is, and what it reads.
+mod quiet; // whether anything can be different at the next look
+mod rest; // the tick of a quiet cluster
+
+// What a pass writes besides.
+mod observe; // pod events, and the conditions that follow
+mod publish; // verdicts, decisions, Events
+mod shadow_log; // what would be done in shadow mode
+mod metrics; // under Karpenter's names
+
 #[cfg(test)]
 mod tests;
 

@@ -3,16 +3,20 @@
 //! The order makes crashes harmless: claims move to `Launching` with the batch's token, then the call is stored with all its
 //! parameters, then it is made. A later run that finds abandoned claims makes the same call again.
 
-mod addresses;
-mod answer;
-mod batch;
-mod call;
-mod classes;
-mod dry_runs;
-mod groups;
-mod machine;
-mod plan;
-mod retry;
+// From planned claims to machines, in this order.
+mod plan; // claims with equal requests become one call
+mod batch; // a call with its parameters and outcome, as it is stored
+mod groups; // several new calls at once
+mod call; // one call, and what happens before it is repeated
+mod answer; // what its response means for the claims
+mod machine; // what a claim records of its instance
+mod retry; // one doorbell for what is not there yet
+
+// What launches need to know.
+mod addresses; // those that launches have used since EC2 counted them
+mod classes; // whether stored node classes are still those of the cluster
+mod dry_runs; // whether this function's role may launch with a class
+
 #[cfg(test)]
 mod tests;
 

@@ -1,15 +1,19 @@
 //! Refreshes the region's catalog, resolves node classes, and updates the status of NodePools.
 
-mod blocks;
-mod catalog_age;
-mod classes;
-mod deletion;
-mod dry_runs;
-mod missing_classes;
-mod profiles;
+mod catalog_age; // which parts of the catalog are read again
+
+// Node classes.
+mod classes; // looks up what they select, and stores it
+mod unanswered; // parts that could not be looked up stay as they were
+mod missing_classes; // a class is gone only when a second look says so
+mod dry_runs; // requests those that `launch` makes
+mod profiles; // instance profiles that no class uses
+mod deletion; // held while a claim uses the class
+
+mod blocks; // when the capacity blocks of claims end
+
 #[cfg(test)]
 mod tests;
-mod unanswered;
 
 use deletion::ClassDeletions;
 use std::sync::Arc;

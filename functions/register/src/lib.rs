@@ -1,11 +1,14 @@
 //! Registers and initializes Nodes that joined: labels, taints, finalizer, then readiness; late claims are given up.
 
-mod decide;
-mod measured;
-mod poll;
-mod pool_health;
-mod tags;
-mod turn;
+mod decide; // what a Node needs to be registered, and lacks to be initialized
+mod turn; // one run at a time for a cluster
+mod poll; // one doorbell while a Node is joining
+
+// What is recorded when a Node joins.
+mod measured; // the memory that it reports
+mod pool_health; // whether the launches of its pool succeed
+mod tags; // its name, on the instance
+
 #[cfg(test)]
 mod tests;
 

@@ -1,15 +1,19 @@
 //! Plans NodeClaims for pending pods: under the cluster's lease, read everything, solve, check, store.
 
-mod arrivals;
-mod outside;
-mod oversize;
-mod set_aside;
-mod state;
-mod status_writes;
+// Whether to plan now.
+mod waiting; // whether any pod waits
+mod arrivals; // whether more pods of a burst are coming
+mod state; // what a run passes to the next
+
+// From a plan to what is stored.
+mod set_aside; // machines that are launched in another way, or not at all
+mod oversize; // claims that are too large to be stored
+mod write; // claims, Events and decisions of the others
+mod outside; // refusals of EC2, behind "no instance type"
+mod status_writes; // the status of pools, overlays and buffers
+
 #[cfg(test)]
 mod tests;
-mod waiting;
-mod write;
 
 use futures::join;
 use state::{Round, RoundPage, ShadowPlan, Unplaced};

@@ -3,28 +3,36 @@
 //! Contradictions are acted on only when two sweeps, at least half a minute apart, saw them. Instances are never terminated here:
 //! a claim for them is created or found, and `terminate` drains it.
 
-mod adopt;
-mod collect;
-mod compare;
-mod drift;
-mod execute;
-mod gauges;
-mod hand_over;
-mod health;
-mod karpenter;
-mod offerings;
-mod others;
-mod release;
-mod reports;
-mod reservations;
-mod standalone;
-mod static_pools;
-mod templates;
+// What is due, lost or without an owner, and what is done about it.
+mod compare; // claims, instances and objects, beside each other
+mod execute; // one finding after another
+mod collect; // machines without a claim get one that is being deleted
+mod adopt; // machines and NodeClaims of ours that the table does not know
+mod release; // objects whose machine has ended
+mod standalone; // NodeClaims that users made
+mod unreadable; // what cannot be read counts as existing
+
+// Leaving a cluster.
+mod uninstall; // machines are drained or released, objects released
+mod hand_over; // machines are left to Karpenter
+
+// What else is looked at in each sweep.
+mod drift; // of a machine from its node class
+mod health; // nodes that are unhealthy, or smaller than expected
+mod karpenter; // a Karpenter in the same cluster
+mod others; // functions that no longer serve the cluster
+mod reservations; // machines in capacity reservations
+mod static_pools; // NodePools with `replicas` in a cluster without claims
+mod templates; // launch templates that a call may still use
+mod zonal_shift; // zones that traffic is shifted away from
+
+// What is reported.
+mod gauges; // about pools and claims
+mod offerings; // about instance types and their offerings
+mod reports; // Events on NodeClaims that have no machine
+
 #[cfg(test)]
 mod tests;
-mod uninstall;
-mod unreadable;
-mod zonal_shift;
 
 pub use uninstall::uninstall;
 

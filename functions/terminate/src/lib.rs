@@ -2,13 +2,14 @@
 //!
 //! The only function that evicts pods and terminates instances. Each run does what can be done now and requeues the rest.
 
-mod drain;
-mod find_node;
-mod finish;
-mod hold;
-mod refused;
-mod shifted;
-mod steps;
+mod find_node; // the Node of the machine, which has to be drained
+mod hold; // how long its pods may stay
+mod shifted; // terminations that wait for the end of a zonal shift
+mod steps; // one step at a time: taint, drain, wait
+mod drain; // which pods go next
+mod finish; // terminates the instance, then releases its objects
+mod refused; // errors that last until somebody acts
+
 #[cfg(test)]
 mod tests;
 

@@ -2,35 +2,45 @@
 //!
 //! Pure and synchronous: a transition is a function from a claim, an event and the time to a claim. Adapters store the result.
 
-mod at_rest;
-mod block_ends;
-mod bucket;
-mod catalog_parts;
-mod catalog_reads;
-mod claim;
-mod decision;
-mod doorbell;
-mod dry_run;
-mod expected;
+// A claim and its life.
+mod claim; // what is stored of one machine
+mod phase; // how far it has come, and the data of each phase
+mod machine; // its transitions, each from an event
+mod timing; // those that depend on time alone
+mod mirror; // the NodeClaim object that shows it
+
+// Functions, and the messages between them.
+mod function; // their names and limits
+mod doorbell; // the messages
+mod look; // what a watcher posts to the relay
+mod tick; // what a tick rings besides
+
+// Who may act, and how often.
+mod lease; // the right to decide for one cluster
+mod bucket; // token buckets for APIs that throttle
+
+// What else is stored.
+mod record; // small records by cluster, kind and name
+mod decision; // the decision log
+mod verdict; // of disruption, on every node
+mod stock_out; // offerings that EC2 could not deliver
+mod zone_shift; // zones that traffic is shifted away from
+mod catalog_reads; // when the catalog was last read
+mod dry_run; // of node classes
+mod block_ends; // when capacity blocks end
+mod measured; // the memory that nodes reported
+mod expected; // pods and buffers that existing machines wait for
+mod pool_health; // the outcomes of a pool's latest launches
+mod function_health; // whether each function serves the cluster
+mod uninstall; // that a cluster is left
+
+// The form in which it is stored.
+mod at_rest; // compressed JSON
+mod catalog_parts; // the parts of the catalog
+mod shard; // partitions of claims and decisions
+
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
-mod function;
-mod function_health;
-mod lease;
-mod look;
-mod machine;
-mod measured;
-mod mirror;
-mod phase;
-mod pool_health;
-mod record;
-mod shard;
-mod stock_out;
-mod tick;
-mod timing;
-mod uninstall;
-mod verdict;
-mod zone_shift;
 
 pub use at_rest::{AtRest, oversize, text_at_rest};
 pub use block_ends::BlockEnds;

@@ -3,26 +3,32 @@
 //! Requests use `kube`'s client without its typed API: responses are parsed into our own slim types, so that a snapshot holds
 //! only the fields that decisions read. Lists of Pods and Nodes, the longest, are asked for in protobuf. All writes carry the field manager `whittle`.
 
-mod catch_up;
-mod connection;
-mod errors;
-mod evictions;
-mod karpenter;
-mod keeper;
-mod kept;
-mod left_over;
-mod metadata;
-mod mirrors;
+// Connections and requests.
+mod connection; // endpoint, token, time limits
+mod path; // of objects
+mod response; // bodies, and what failed requests answer
+mod errors; // the only module that reads status codes
+
+// Reading a cluster.
+mod read; // whole lists
+mod kept; // lists that are kept between looks
+mod catch_up; // brings them up to date by a watch
+mod watch; // what a watch tells
+mod keeper; // the bound on what is kept
+mod quiet; // what is read of a cluster in which nothing happens
+mod workloads; // selectors of all, pod templates of single ones
+mod karpenter; // whether Karpenter runs
+
+// Writing to it.
+mod metadata; // changes that preserve those of others
 mod nodes;
-mod path;
-mod quiet;
-mod read;
-mod response;
-mod status;
+mod mirrors; // NodeClaims
+mod evictions; // and deletions of pods
+mod status; // Events, and the status of users' objects
+mod left_over; // what others left in a status
+
 #[cfg(test)]
 mod tests;
-mod watch;
-mod workloads;
 
 pub use connection::Clusters;
 

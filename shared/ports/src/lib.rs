@@ -4,29 +4,38 @@
 //! Calls are bounded by [`Deadline`]s that the adapters are built with; no port retries by itself beyond its SDK, except
 //! reads of a cluster, which are retried once or twice if that is likely to help.
 
-mod adapters;
-mod advance;
+// The ports, and who may use which.
+mod adapters; // `Ports` and `rights!`
 mod clock;
-mod cloud;
-mod cluster;
-mod conflict;
+mod store; // claims, leases, buckets, decisions
+mod record; // records of facts from EC2 and EKS
+mod cloud; // EC2 and related AWS APIs
+mod cluster; // the Kubernetes API
+mod queue; // doorbells
+
+// What they take and return.
+mod event; // Kubernetes Events
+mod error; // why a handler failed, and what its caller does
+mod settings; // what an operator sets
+mod fences; // what a cluster of a deployment may use
+
+// Steps that several functions share.
+mod advance; // stores transitions of claims
+mod conflict; // races that were lost
+mod effects; // over one port each
+mod leasing; // decides under a cluster's lease
+mod once; // facts that the messages of one invocation share
+
+// What a run says about itself.
+mod report; // what it did
+pub mod metrics; // every metric of Whittle
+pub mod problems; // what a person has to mend
+pub mod telemetry; // the lines that are printed
+
+// For tests.
 #[cfg(feature = "contracts")]
-pub mod contracts;
-mod effects;
-mod error;
-mod event;
-mod fences;
-mod leasing;
-pub mod metrics;
-mod once;
-pub mod problems;
-mod queue;
-mod record;
-mod report;
-mod safeguard;
-mod settings;
-mod store;
-pub mod telemetry;
+pub mod contracts; // what every adapter must do
+mod safeguard; // protections of handlers, to be switched off
 
 pub use adapters::{Adapters, Ports};
 pub use advance::{advance, save};

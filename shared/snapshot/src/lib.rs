@@ -2,33 +2,36 @@
 //!
 //! `schedule` and `consolidate` decide from the same snapshot. [`load`] does the reading; the rest is pure.
 
-mod buffers;
+mod inflight; // earlier decisions: claims as capacity, and their pods
+mod catalog; // the instance types that each NodePool can launch now
+mod reservations; // free instances of capacity reservations
+mod quotas; // what quotas of the account may have left
+mod shifted; // zones under a zonal shift
+mod buffers; // capacity buffers and their virtual pods
+mod name_clashes; // a Provisioner and a NodePool of one name
+pub mod warm; // caches of an execution environment
+
+// From decisions back to what is stored and shown.
+mod planned; // a planned machine as a claim
+mod pool_status; // of NodePools
+mod templates; // conditions of AWSNodeTemplates
+
 #[cfg(test)]
 mod buffers_tests;
-mod catalog;
 #[cfg(test)]
 mod catalog_tests;
 #[cfg(test)]
 mod held_tests;
 #[cfg(test)]
 mod hidden_tests;
-mod inflight;
 #[cfg(test)]
 mod inflight_tests;
-mod planned;
-#[cfg(test)]
-mod planned_tests;
-mod pool_status;
-mod quotas;
-mod reservations;
-#[cfg(test)]
-mod reservations_tests;
-mod shifted;
-mod templates;
-mod name_clashes;
 #[cfg(test)]
 mod name_clashes_tests;
-pub mod warm;
+#[cfg(test)]
+mod planned_tests;
+#[cfg(test)]
+mod reservations_tests;
 
 pub use buffers::Buffers;
 pub use catalog::{ClassParts, EVERY, TypeInputs, every_type, unavailable};
