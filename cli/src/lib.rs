@@ -1,42 +1,53 @@
 //! The `whittle` command: one module per subcommand, which tests call as the command line does.
 #![warn(clippy::print_stdout, clippy::print_stderr, reason = "what cannot be written is an error and no panic: print with `printing`")]
 
-pub mod catalog;
-pub mod check;
-mod colours;
-pub mod cluster;
-pub mod compare;
-pub mod console;
-pub mod consolidate;
-pub mod convert;
-pub mod cost;
-pub mod doctor;
-pub mod explain;
-mod listing;
-mod live;
-pub mod local;
-pub mod look;
-mod mapping;
-mod money;
-mod numbers;
-mod page;
-mod patience;
-mod place;
+// Commands about a cluster, from files or from itself.
 pub mod plan;
-pub mod printing;
-pub mod programs;
-mod report;
-pub mod savings;
-pub mod schema;
-pub mod shell;
-pub mod sim;
-mod similar;
-pub mod source;
-pub mod status;
-mod table;
-pub mod top;
-pub mod uninstall;
+pub mod consolidate;
+pub mod compare;
+pub mod explain;
+pub mod check;
 pub mod validate;
+pub mod convert;
+
+// Commands about a cluster and the deployment that serves it.
+pub mod status;
+pub mod top;
+pub mod console;
+pub mod savings;
+
+// Commands that install and remove.
+pub mod cluster;
+pub mod doctor;
+pub mod uninstall;
+
+// Commands without a cluster.
+pub mod local; // also `demo`
+pub mod sim;
+pub mod cost;
+pub mod catalog;
+pub mod schema;
+pub mod shell; // `completion` and `man`
+
+// What goes in.
+pub mod source; // manifests, catalogs and settings
+pub mod look; // a running cluster, through `kubectl`
+mod live; // a running deployment, through `aws`
+pub mod programs; // the only module that starts these
+mod mapping; // files that are one YAML mapping
+mod place; // a cluster's name, region and version
+mod numbers; // of the command line
+mod similar; // what was meant by a misspelt word
+
+// What comes out.
+pub mod printing; // the only module that writes
+mod colours;
+mod table;
+mod listing; // lists of names
+mod money;
+mod report; // Markdown and HTML
+mod page; // pages for a browser
+mod patience; // what is being waited for
 
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal as _;

@@ -1,53 +1,61 @@
 //! The input of `plan`, `consolidate` and `explain`: manifests, a cluster, instance types, and the time.
 //!
-//! Arguments are read as texts (`files`), texts split into documents (`documents`), and documents parsed as objects of a cluster (`manifests`,
-//! `workloads`), whose defaults `complete` sets; `offers` and `catalog` read the instance types.
+//! The groups below are in the order of reading: arguments become documents, documents the objects of a cluster, these get what its API
+//! server and controllers would add, and instance types are found for them.
 
-pub mod files;
+// From arguments to documents.
+pub mod files; // the one reader of files
+mod documents; // splits texts, and finds the errors of each document separately
+mod old_scalars; // what YAML 1.1 reads differently
+pub(crate) mod unique; // JSON in which no key stands twice
+mod error; // errors of unreadable input
 
-pub(crate) mod acceptance;
-pub(crate) mod left_aside;
-pub(crate) mod others;
-pub(crate) mod classes;
-pub(crate) mod served;
-pub(crate) mod daemons;
-mod statics;
-mod documents;
-mod drift;
-mod ephemeral;
-mod limit_ranges;
-mod stateful;
-mod autoscalers;
-mod unplanned;
-mod hooks;
-pub(crate) mod unique;
-mod identity;
-pub(crate) mod immutable;
-pub(crate) mod settings;
-mod expansion;
-mod workloads;
-mod runtime_classes;
+// From documents to the objects of a cluster.
+mod manifests; // kind by kind
+mod workloads; // what has pods, and what selects them
+mod identity; // the same object twice
+mod replacement; // files over a cluster, `--changed` over both
+pub(crate) mod settings; // the ConfigMap `plan-settings`, and the time
+mod options; // options of several commands
 
-mod budgets;
-mod complete;
-mod manifests;
-mod replacement;
+// What an API server would refuse or add.
+pub(crate) mod acceptance; // errors in kinds of Kubernetes
+pub(crate) mod served; // misspelt kinds
+pub(crate) mod immutable; // fields that keep their first value
+mod complete; // defaults
+mod runtime_classes; // what RuntimeClasses add to pods
+mod limit_ranges; // the requests that containers lack
 
-pub mod catalog;
-mod offers;
-mod market;
-mod zones;
-mod running;
-mod incomplete;
+// What controllers would make.
+mod expansion; // pods of workloads; of changed ones, those after their rollout
+mod autoscalers; // how many pods a workload has
+mod stateful; // volumes of StatefulSets
+mod ephemeral; // claims for ephemeral volumes
+mod budgets; // the status of new PodDisruptionBudgets
+mod drift; // of machines whose NodePool or class is changed
+mod unplanned; // kinds that make pods and are not read
+mod hooks; // what Helm creates for a moment, or for tests
 
-mod answer;
-mod error;
-mod old_scalars;
-mod options;
-pub(crate) mod preferences;
-pub(crate) mod protections;
-pub(crate) mod remarks;
-pub(crate) mod requirements;
+// What can be bought.
+pub mod catalog; // from a file
+mod offers; // or from a region's tables, by NodePool
+mod zones; // the names of zones in the account
+mod running; // what running machines say of these tables
+mod market; // with prices of running nodes
+
+// What is remarked on.
+pub(crate) mod remarks; // how remarks are printed
+pub(crate) mod classes; // node classes that are missing, or partly without effect
+pub(crate) mod requirements; // those of NodePools that no type can meet
+pub(crate) mod others; // NodePools of other controllers
+mod statics; // NodePools with `replicas`
+pub(crate) mod daemons; // pods without room on running nodes
+pub(crate) mod left_aside; // pods that are neither planned nor on a known node
+pub(crate) mod preferences; // those of pods that were dropped
+pub(crate) mod protections; // annotations that protect nothing
+mod incomplete; // kinds that the dump lacks
+
+mod answer; // what a command prints, and its exit code
 
 pub(crate) use answer::Answer;
 pub(crate) use documents::ParsedDocuments;
