@@ -2,7 +2,7 @@
 
 use super::bits::Bits;
 use super::catalog_index::NO_PRICE;
-use super::fit::{self, ClaimTarget, FitError};
+use super::fit::{self, ClaimRules, ClaimTarget, FitError};
 use super::ids::{ClaimId, Id as _, IdVec, PoolId, TypeId};
 use super::limits;
 use super::meter;
@@ -157,7 +157,8 @@ impl PackingRun<'_, '_> {
         let (set, no_volumes) = (self.problem.pools[pool].set, BTreeSet::new());
         let target =
             ClaimTarget { pool, set, types, requests: &zeros, ports: &[], ebs_volumes: &no_volumes, reservations: &[], host: None };
-        let fit = fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation).ok()?;
+        let rules = ClaimRules { state: &self.state, options: self.options, packing: self.packing_options };
+        let fit = fit::check_claim(self.problem, rules, target, class, relaxation).ok()?;
         let view = self.problem.view(self.problem.pools[pool].catalog, fit.set);
         view.cheapest(&fit.types).map(|(_, price)| price.saturating_add(self.problem.pools[pool].machine_cost))
     }

@@ -1,6 +1,6 @@
 //! Karpenter's order of trying: existing machines, open claims, new claims; preferences are dropped one by one.
 
-use super::fit::{self, ClaimTarget, FitError};
+use super::fit::{self, ClaimRules, ClaimTarget, FitError};
 use super::ids::{ClaimId, ClassId, Id as _, IdVec, MachineId, PodId};
 use super::limits;
 use super::meter;
@@ -222,7 +222,8 @@ impl PackingRun<'_, '_> {
                 reservations: &[],
                 host: None,
             };
-            match fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation) {
+            let rules = ClaimRules { state: &self.state, options: self.options, packing: self.packing_options };
+            match fit::check_claim(self.problem, rules, target, class, relaxation) {
                 Ok(fit) => {
                     let at = self.state.open_claim(self.problem, pool);
                     self.state.put_on_claim(self.problem, at, fit, class, pod);

@@ -71,6 +71,15 @@ impl PackingOptions {
         Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: SPOT_TYPES_KEPT };
 }
 
+/// What decides about a pod on a claim, besides the problem, the claim and the pod themselves.
+#[derive(Clone, Copy)]
+pub(crate) struct ClaimRules<'r> {
+    /// What has been decided so far.
+    pub(crate) state: &'r State,
+    pub(crate) options: &'r Options,
+    pub(crate) packing: PackingOptions,
+}
+
 /// Whether the pod fits an existing machine; returns the machine's requirements with the pod.
 pub(crate) fn check_machine(
     problem: &mut Problem<'_>,
@@ -193,9 +202,7 @@ fn check_topology(
 /// Whether the pod fits a claim; returns what the claim would become.
 pub(crate) fn check_claim(
     problem: &mut Problem<'_>,
-    state: &State,
-    options: &Options,
-    packing_options: PackingOptions,
+    rules: ClaimRules<'_>,
     target: ClaimTarget<'_>,
     class: &Class,
     relaxation: &Relaxation,
@@ -229,7 +236,7 @@ pub(crate) fn check_claim(
             };
             set = narrowed;
         }
-        match check_volume_place(problem, state, options, packing_options, &target, relaxation, set, &fitting) {
+        match check_volume_place(problem, rules, &target, relaxation, set, &fitting) {
             Ok(fit) => return Ok(fit),
             Err(FitError::Permanent) => {}
             Err(other) => error = other,
@@ -294,23 +301,22 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "one step of check_claim(), which holds the loop over volume alternatives")]
+/// The same with the requirements of one place that the pod's volumes allow.
 fn check_volume_place(
     problem: &mut Problem<'_>,
-    state: &State,
-    options: &Options,
-    packing_options: PackingOptions,
+    rules: ClaimRules<'_>,
     target: &ClaimTarget<'_>,
     relaxation: &Relaxation,
     set: SetId,
     fitting: &Bits,
 ) -> Result<Fit, FitError> {
     let mut allowed_domains = Vec::new();
-    if let Err(refused) = check_topology(problem, state, relaxation, TopologyTarget { host: target.host, set }, &mut allowed_domains) {
+    let topology_target = TopologyTarget { host: target.host, set };
+    if let Err(refused) = check_topology(problem, rules.state, relaxation, topology_target, &mut allowed_domains) {
         return Err(if refused.permanent { FitError::Permanent } else { FitError::Transient });
     }
     if allowed_domains.is_empty() {
-        return settle(problem, state, options, packing_options, target, set, fitting);
+        return settle(problem, rules, target, set, fitting);
     }
     for domains in &mut allowed_domains {
         let defined = problem.sets.get(set).get(&domains.key).is_some() || problem.well_known.contains(&domains.key);
@@ -321,14 +327,14 @@ fn check_volume_place(
                 FitError::Permanent
             });
         }
-        if packing_options.pin && !domains.pick && domains.vals.len() > 1 && owns_repulsion(problem, relaxation, domains.key) {
+        if rules.packing.pin && !domains.pick && domains.vals.len() > 1 && owns_repulsion(problem, relaxation, domains.key) {
             domains.pick = true;
         }
     }
     let volatile = relaxation.volatile;
     let mut error = FitError::Permanent;
-    for narrowed in combinations(problem, packing_options, target, set, &allowed_domains, fitting) {
-        match settle(problem, state, options, packing_options, target, narrowed, fitting) {
+    for narrowed in combinations(problem, rules.packing, target, set, &allowed_domains, fitting) {
+        match settle(problem, rules, target, narrowed, fitting) {
             Ok(fit) => return Ok(fit),
             Err(FitError::Permanent) if volatile => error = FitError::Transient,
             Err(other) => error = other,
@@ -340,7 +346,7 @@ fn check_volume_place(
 /// `set` narrowed to each combination of domains that may be tried, in order.
 fn combinations(
     problem: &mut Problem<'_>,
-    packing_options: PackingOptions,
+    packing: PackingOptions,
     target: &ClaimTarget<'_>,
     set: SetId,
     allowed_domains: &[AllowedDomains],
@@ -349,7 +355,7 @@ fn combinations(
     // Karpenter takes the first, or an equally good one; with more options, later ones are taken, too.
     let open = |domains: &AllowedDomains| match domains {
         AllowedDomains { pick: false, .. } => 1,
-        _ if packing_options.all_domains => domains.vals.len(),
+        _ if packing.all_domains => domains.vals.len(),
         _ => domains.ties.clamp(1, domains.vals.len()),
     };
     let tries = allowed_domains.iter().map(open).fold(1, usize::saturating_mul).min(TRIES_MAX);
@@ -370,7 +376,7 @@ fn combinations(
         }
         out.push((worse, narrowed));
     }
-    if packing_options.scarce && out.len() > 1 {
+    if packing.scarce && out.len() > 1 {
         let catalog = problem.pools[target.pool].catalog;
         out.sort_by_cached_key(|(worse, narrowed)| {
             let view = problem.view(catalog, *narrowed);
@@ -391,9 +397,7 @@ fn owns_repulsion(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> b
 /// With all requirements settled: types, `minValues`, reservations.
 fn settle(
     problem: &mut Problem<'_>,
-    state: &State,
-    options: &Options,
-    packing_options: PackingOptions,
+    rules: ClaimRules<'_>,
     target: &ClaimTarget<'_>,
     set: SetId,
     fitting: &Bits,
@@ -407,13 +411,13 @@ fn settle(
     let mut fit = Fit { set, types, reservations: Vec::new(), relaxed: false };
     if !view.min_values.is_empty() {
         // What was settled when a claim was opened still holds.
-        let policy = if target.host.is_none() { options.min_values } else { MinValuesPolicy::Strict };
+        let policy = if target.host.is_none() { rules.options.min_values } else { MinValuesPolicy::Strict };
         settle_min_values(problem, target, &view, policy, &mut fit)?;
     }
-    if options.reserved_capacity && !problem.reservations.ids.is_empty() {
-        settle_reservations(problem, state, options, packing_options, target, &view, &mut fit)?;
+    if rules.options.reserved_capacity && !problem.reservations.ids.is_empty() {
+        settle_reservations(problem, rules, target, &view, &mut fit)?;
     }
-    if packing_options.narrow && target.host.is_none() && fit.reservations.is_empty() {
+    if rules.packing.narrow && target.host.is_none() && fit.reservations.is_empty() {
         // What was settled so far also holds for the remaining types.
         let view = problem.view(problem.pools[target.pool].catalog, fit.set);
         fit.types = limits::smallest(problem, target.pool, &view, &fit.types);
@@ -454,9 +458,7 @@ fn settle_min_values(
 
 fn settle_reservations(
     problem: &Problem<'_>,
-    state: &State,
-    options: &Options,
-    packing_options: PackingOptions,
+    rules: ClaimRules<'_>,
     target: &ClaimTarget<'_>,
     view: &Rc<View>,
     fit: &mut Fit,
@@ -469,16 +471,16 @@ fn settle_reservations(
             continue;
         }
         some = true;
-        if (target.reservations.contains(&id) || state.reserved_left[id] > 0) && !fit.reservations.contains(&id) {
+        if (target.reservations.contains(&id) || rules.state.reserved_left[id] > 0) && !fit.reservations.contains(&id) {
             fit.reservations.push(id);
         }
     }
     fit.reservations.sort_unstable();
-    if packing_options.one_reservation && fit.reservations.len() > 1 {
+    if rules.packing.one_reservation && fit.reservations.len() > 1 {
         let keep = fit.reservations.iter().copied().find(|id| target.reservations.contains(id)).unwrap_or(fit.reservations[0]);
         fit.reservations = vec![keep];
     }
-    if options.reserved == ReservedMode::Strict && fit.reservations.is_empty() {
+    if rules.options.reserved == ReservedMode::Strict && fit.reservations.is_empty() {
         if !target.reservations.is_empty() {
             return Err(FitError::Reserved { lost: true });
         }

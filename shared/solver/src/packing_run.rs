@@ -2,7 +2,7 @@
 
 use super::aim::{Aim, Aims};
 use super::bits::Bits;
-use super::fit::{self, ClaimTarget, FitError, PackingOptions};
+use super::fit::{self, ClaimRules, ClaimTarget, FitError, PackingOptions};
 use super::hash::Map;
 use super::ids::{ClaimId, DimId, GroupId, Id as _, IdVec, MachineId, RelaxationId};
 use super::meter::{self, Meter};
@@ -189,6 +189,7 @@ impl<'s, 'a> PackingRun<'s, 'a> {
             reservations: &claim.reservations,
             host: Some(self.problem.host_of_claim(at)),
         };
-        fit::check_claim(self.problem, &self.state, self.options, self.packing_options, target, class, relaxation)
+        let rules = ClaimRules { state: &self.state, options: self.options, packing: self.packing_options };
+        fit::check_claim(self.problem, rules, target, class, relaxation)
     }
 }
