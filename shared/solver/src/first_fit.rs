@@ -162,7 +162,7 @@ impl PackingRun<'_, '_> {
             {
                 from = at.position() + 1;
                 match self.fit_open(at, class, relaxation) {
-                    Ok(fit) if self.packing_options.keep > 0 && self.leaves_too_few_types(at, &fit) => {}
+                    Ok(fit) if self.packing_options.types_charged > 0 && self.leaves_too_few_types(at, &fit) => {}
                     Ok(fit) => return Some((at, fit)),
                     Err(FitError::Permanent) => refusals.claims.insert(at),
                     Err(_) => {}
@@ -198,8 +198,8 @@ impl PackingRun<'_, '_> {
 
     /// Updates the charges of a claim, if charges follow what claims become.
     fn recharge(&mut self, at: ClaimId) {
-        if self.packing_options.keep > 0 {
-            self.state.recharge(self.problem, at, self.packing_options.keep);
+        if self.packing_options.types_charged > 0 {
+            self.state.recharge(self.problem, at, self.packing_options.types_charged);
         }
     }
 
@@ -229,7 +229,7 @@ impl PackingRun<'_, '_> {
                     self.state.put_on_claim(self.problem, at, fit, class, pod);
                     self.headroom.note(self.problem, at, &self.state.claims[at]);
                     self.state.count_node(pool);
-                    if self.packing_options.keep == 0 {
+                    if self.packing_options.types_charged == 0 {
                         self.state.charge(self.problem, at);
                     }
                     self.recharge(at);

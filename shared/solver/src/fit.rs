@@ -51,24 +51,36 @@ pub(crate) struct PackingOptions {
     /// Try all domains that topology allows, not only those with the lowest count.
     pub(crate) all_domains: bool,
     /// Pin a pod with anti-affinity to one domain instead of blocking all that its machine may end up in.
-    pub(crate) pin: bool,
+    pub(crate) pin_anti_affinity: bool,
     /// Hold one reservation per claim instead of all that it might use.
     pub(crate) one_reservation: bool,
     /// Give a claim only the smallest types that `minValues` allows, so that more machines fit within the limits of a NodePool.
-    pub(crate) narrow: bool,
+    pub(crate) smallest_types: bool,
     /// Of equally good domains, take the one that the fewest offerings serve, before other pods take what the pod needs.
-    pub(crate) scarce: bool,
+    pub(crate) scarce_domains_first: bool,
     /// Charge limits with this many types of a claim, revised as it grows; 0: with all its types when it is opened.
-    pub(crate) keep: usize,
+    pub(crate) types_charged: usize,
 }
 
 impl PackingOptions {
     /// As Karpenter does it.
-    pub(crate) const KARPENTER: Self =
-        Self { all_domains: false, pin: false, one_reservation: false, narrow: false, scarce: false, keep: 0 };
+    pub(crate) const KARPENTER: Self = Self {
+        all_domains: false,
+        pin_anti_affinity: false,
+        one_reservation: false,
+        smallest_types: false,
+        scarce_domains_first: false,
+        types_charged: 0,
+    };
     /// Whatever places more pods.
-    pub(crate) const UNRESTRICTED: Self =
-        Self { all_domains: true, pin: true, one_reservation: true, narrow: false, scarce: false, keep: SPOT_TYPES_KEPT };
+    pub(crate) const UNRESTRICTED: Self = Self {
+        all_domains: true,
+        pin_anti_affinity: true,
+        one_reservation: true,
+        smallest_types: false,
+        scarce_domains_first: false,
+        types_charged: SPOT_TYPES_KEPT,
+    };
 }
 
 /// What decides about a pod on a claim, besides the problem, the claim and the pod themselves.
@@ -327,7 +339,7 @@ fn check_volume_place(
                 FitError::Permanent
             });
         }
-        if rules.packing.pin && !domains.pick && domains.vals.len() > 1 && owns_repulsion(problem, relaxation, domains.key) {
+        if rules.packing.pin_anti_affinity && !domains.pick && domains.vals.len() > 1 && owns_repulsion(problem, relaxation, domains.key) {
             domains.pick = true;
         }
     }
@@ -376,7 +388,7 @@ fn combinations(
         }
         out.push((worse, narrowed));
     }
-    if packing.scarce && out.len() > 1 {
+    if packing.scarce_domains_first && out.len() > 1 {
         let catalog = problem.pools[target.pool].catalog;
         out.sort_by_cached_key(|(worse, narrowed)| {
             let view = problem.view(catalog, *narrowed);
@@ -395,13 +407,7 @@ fn owns_repulsion(problem: &Problem<'_>, relaxation: &Relaxation, key: Key) -> b
 }
 
 /// With all requirements settled: types, `minValues`, reservations.
-fn settle(
-    problem: &mut Problem<'_>,
-    rules: ClaimRules<'_>,
-    target: &ClaimTarget<'_>,
-    set: SetId,
-    fitting: &Bits,
-) -> Result<Fit, FitError> {
+fn settle(problem: &mut Problem<'_>, rules: ClaimRules<'_>, target: &ClaimTarget<'_>, set: SetId, fitting: &Bits) -> Result<Fit, FitError> {
     let view = problem.view(problem.pools[target.pool].catalog, set);
     let mut types = fitting.clone();
     types.intersect_with(&view.usable);
@@ -417,7 +423,7 @@ fn settle(
     if rules.options.reserved_capacity && !problem.reservations.ids.is_empty() {
         settle_reservations(problem, rules, target, &view, &mut fit)?;
     }
-    if rules.packing.narrow && target.host.is_none() && fit.reservations.is_empty() {
+    if rules.packing.smallest_types && target.host.is_none() && fit.reservations.is_empty() {
         // What was settled so far also holds for the remaining types.
         let view = problem.view(problem.pools[target.pool].catalog, fit.set);
         fit.types = limits::smallest(problem, target.pool, &view, &fit.types);

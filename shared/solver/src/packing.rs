@@ -40,7 +40,7 @@ const KARPENTER: &str = "first fit";
 pub(crate) struct Candidate {
     pub(crate) name: &'static str,
     /// Its claims were opened with the smallest types alone.
-    narrow: bool,
+    smallest_types: bool,
     shortfall: Shortfall,
     /// The pods that it misplaces. Improving it may misplace no others.
     pub(crate) misplaced: BTreeSet<PodId>,
@@ -145,7 +145,8 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
     let strategies = strategies(&karpenter);
     // Where pods with anti-affinity need most of the machines anyway, there is little to fill up.
     let fills = fewest_machines(problem, &karpenter) * 2 < karpenter.state.claims.len();
-    let mut out = vec![Candidate { name: KARPENTER, narrow: false, shortfall: least, misplaced: tolerated.clone(), outcome: karpenter }];
+    let mut out =
+        vec![Candidate { name: KARPENTER, smallest_types: false, shortfall: least, misplaced: tolerated.clone(), outcome: karpenter }];
     let looks = if queue.len() <= SECOND_LOOK_PODS_MAX && options.simulation.is_none() { 2 } else { 1 };
     for look in 0..looks {
         // What guides the search is not what plans are compared by: the other guess finds the better one now and then.
@@ -168,7 +169,8 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
             let shortfall = Shortfall::of(problem, &outcome, &misplaced);
             if outcome.unconsidered.is_empty() && shortfall <= fewest && Shortfall::of(problem, &outcome, &none) <= left {
                 fewest = shortfall;
-                out.push(Candidate { name: strategy.name, narrow: strategy.packing_options.narrow, shortfall, misplaced, outcome });
+                let smallest_types = strategy.packing_options.smallest_types;
+                out.push(Candidate { name: strategy.name, smallest_types, shortfall, misplaced, outcome });
             }
         }
         if let Some(real_costs) = real_costs {
@@ -232,7 +234,7 @@ pub(crate) fn winner(problem: &mut Problem<'_>, options: &Options, candidates: V
 /// The candidate with what its claims may become, if it is valid.
 fn settled(problem: &mut Problem<'_>, mut candidate: Candidate) -> Option<Candidate> {
     let state = &mut candidate.outcome.state;
-    if candidate.narrow {
+    if candidate.smallest_types {
         state.widen_types(problem);
     }
     let within = state.keep_within_limits(problem);
@@ -307,15 +309,15 @@ fn strategies(karpenter: &Outcome) -> Vec<Strategy> {
     ];
     if !karpenter.unplaced.is_empty() {
         out.insert(0, strategy("first fit, pinned", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::Queue));
-        let scarce = PackingOptions { scarce: true, ..PackingOptions::UNRESTRICTED };
+        let scarce = PackingOptions { scarce_domains_first: true, ..PackingOptions::UNRESTRICTED };
         out.insert(1, strategy("first fit, scarcest domains first", scarce, Choice::FewestPods, Order::Queue));
         out.insert(2, strategy("choosiest first", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::FewestTypes));
-        let lean = PackingOptions { keep: 1, ..PackingOptions::UNRESTRICTED };
+        let lean = PackingOptions { types_charged: 1, ..PackingOptions::UNRESTRICTED };
         out.push(strategy("first fit, constrained first", PackingOptions::UNRESTRICTED, Choice::FewestPods, Order::Constrained));
         out.push(strategy("first fit, one type charged", lean, Choice::FewestPods, Order::Queue));
         out.push(strategy("repelling first, one type charged", lean, Choice::Cheapest, Order::Repelling));
-        let narrow = PackingOptions { narrow: true, ..lean };
-        out.push(strategy("smallest types, cheapest fit", narrow, Choice::Cheapest, Order::Queue));
+        let smallest = PackingOptions { smallest_types: true, ..lean };
+        out.push(strategy("smallest types, cheapest fit", smallest, Choice::Cheapest, Order::Queue));
     }
     out
 }

@@ -177,7 +177,8 @@ impl<'s, 'a> PackingRun<'s, 'a> {
         if self.headroom.rules_out(at, &class.requests) {
             return Err(FitError::Permanent);
         }
-        let types_within_limits = if self.packing_options.keep > 0 { self.state.types_within_limits(self.problem, at) } else { None };
+        let types_within_limits =
+            if self.packing_options.types_charged > 0 { self.state.types_within_limits(self.problem, at) } else { None };
         let claim = &self.state.claims[at];
         let target = ClaimTarget {
             pool: claim.pool,
