@@ -61,11 +61,6 @@ pub fn changed_node_class(hash: &str, before: &Ec2NodeClass, after: &Ec2NodeClas
     Some((hash.parse::<u64>().ok()? ^ parts(before)? ^ parts(after)?).to_string())
 }
 
-/// The structural hash of a string, which older releases used in names.
-pub fn text_hash(text: &str) -> u64 {
-    fnv1(text)
-}
-
 fn class_spec(spec: &Ec2NodeClassSpec) -> u64 {
     Fields::new("EC2NodeClassSpec")
         .pointer("PlacementGroupSelector", spec.placement_group_selector.as_ref().map(placement_group))

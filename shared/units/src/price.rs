@@ -44,11 +44,6 @@ impl Price {
         self.0 as f64 / 1e9
     }
 
-    /// `None` when `other` costs more: a negative saving is a caller's bug, not a price.
-    pub fn saving_over(self, other: Self) -> Option<Self> {
-        self.0.checked_sub(other.0).map(Self)
-    }
-
     /// The difference, or zero when `other` costs more.
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

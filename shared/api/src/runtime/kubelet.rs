@@ -10,8 +10,8 @@ use whittle_units::Quantity;
 const SIGNALS: &[&str] =
     &["memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available"];
 const RESERVABLE: &[&str] = &["cpu", "memory", "ephemeral-storage", "pid"];
-/// Fields that we interpret; all others are only passed through.
-const INTERPRETED: &[&str] = &[
+/// Fields that every family maps (aws 13). Others are passed through, and only AL2023 takes them.
+const MAPPED: &[&str] = &[
     "clusterDNS",
     "maxPods",
     "podsPerCore",
@@ -92,10 +92,9 @@ pub fn has_expressions(document: Option<&Value>) -> bool {
     map.get("maxPods").is_some_and(Value::is_string) || computed("kubeReserved") || computed("systemReserved")
 }
 
-/// Names of the fields that are only passed through.
-pub fn passthrough_fields(document: Option<&Value>) -> Vec<&str> {
-    let Some(Value::Object(map)) = document else { return Vec::new() };
-    let mut fields: Vec<&str> = map.keys().map(String::as_str).filter(|field| !INTERPRETED.contains(field)).collect();
+/// Names of the fields that are only passed through, sorted.
+pub fn passthrough_fields(document: &Map<String, Value>) -> Vec<&str> {
+    let mut fields: Vec<&str> = document.keys().map(String::as_str).filter(|field| !MAPPED.contains(field)).collect();
     fields.sort_unstable();
     fields
 }

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use whittle_api::conditions;
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
-use whittle_api::runtime::kubelet_violations;
+use whittle_api::runtime::{kubelet_violations, passthrough_fields};
 use whittle_units::Timestamp;
 
 /// The results for a class. A failed lookup is not an empty one: see `unanswered`.
@@ -282,28 +282,12 @@ fn evaluated(class: &Ec2NodeClass, kubelet: &Kubelet, checks: Checks<'_>) -> Opt
     Some(Verdict::no("KubeletExpressionEvaluationFailed", format!("{failing}{cause}")))
 }
 
-/// Fields that every family maps (aws 13).
-const MAPPED: &[&str] = &[
-    "clusterDNS",
-    "maxPods",
-    "podsPerCore",
-    "systemReserved",
-    "kubeReserved",
-    "evictionHard",
-    "evictionSoft",
-    "evictionSoftGracePeriod",
-    "evictionMaxPodGracePeriod",
-    "imageGCHighThresholdPercent",
-    "imageGCLowThresholdPercent",
-    "cpuCFSQuota",
-];
-
 /// Settings that the family does not support.
 fn unsupported(kubelet: &Kubelet, family: AmiFamily) -> Option<Verdict> {
     if matches!(family, AmiFamily::Al2023 | AmiFamily::Custom) {
         return None;
     }
-    let mut fields: Vec<&str> = kubelet.raw.keys().map(String::as_str).filter(|key| !MAPPED.contains(key)).collect();
+    let mut fields = passthrough_fields(&kubelet.raw);
     if family == AmiFamily::Bottlerocket && kubelet.pods_per_core.is_some() {
         fields.push("podsPerCore");
     }
