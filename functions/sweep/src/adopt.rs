@@ -294,17 +294,8 @@ impl Adoptable {
             ..ClaimSpec::default()
         };
         if let Some(object) = &self.object {
-            let spec = &object.spec;
-            return ClaimSpec {
-                node_class: spec.node_class_ref.clone(),
-                requirements: spec.requirements.clone(),
-                taints: spec.taints.clone(),
-                startup_taints: spec.startup_taints.clone(),
-                requests: spec.resources.requests.clone(),
-                expire_after: spec.expire_after.clone(),
-                termination_grace_period: spec.termination_grace_period.clone(),
-                ..shared
-            };
+            let ClaimSpec { node_pool, owner, labels, instance_types, .. } = shared;
+            return ClaimSpec { node_pool, owner, labels, instance_types, ..ClaimSpec::of_object(&object.spec) };
         }
         let class = self.instance.tags.get(labels::EC2_NODE_CLASS).cloned().unwrap_or_default();
         let template = pool.map(|pool| &pool.spec.template.spec);

@@ -80,22 +80,15 @@ pub(crate) fn is_class_known(class: &str, input: &SweepInput<'_>) -> bool {
 
 /// The claim of a standalone NodeClaim. It follows from the object alone, so that every run creates the same one.
 pub(crate) fn claim_of(node_claim: &NodeClaim, cluster: &ClusterName, now: Timestamp) -> Claim {
-    let (meta, spec) = (&node_claim.metadata, &node_claim.spec);
+    let meta = &node_claim.metadata;
     let mut annotations = meta.annotations.clone().into_inner();
     annotations.retain(|key, _| key != LAST_APPLIED && key != labels::MANAGED);
     let spec = ClaimSpec {
-        node_class: spec.node_class_ref.clone(),
         labels: labels_of(node_claim),
         annotations,
-        requirements: spec.requirements.clone(),
-        taints: spec.taints.clone(),
-        startup_taints: spec.startup_taints.clone(),
-        requests: spec.resources.requests.clone(),
-        expire_after: spec.expire_after.clone(),
-        termination_grace_period: spec.termination_grace_period.clone(),
         price: Price::ZERO,
         standalone_uid: Some(meta.uid.clone()),
-        ..ClaimSpec::default()
+        ..ClaimSpec::of_object(&node_claim.spec)
     };
     let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(meta.name.as_str()) };
     Claim::planned(key, meta.uid.clone(), spec, now)

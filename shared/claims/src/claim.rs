@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::Taint;
-use whittle_api::karpenter::{NodeClaim, NodeClassReference, Requirement};
+use whittle_api::karpenter::{NodeClaim, NodeClaimSpec, NodeClassReference, Requirement};
 use whittle_api::{Condition, GoDuration, NillableDuration, OwnerReference, labels};
 use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId, Resources, Timestamp};
 
@@ -111,6 +111,21 @@ pub struct OverlaidPrice {
 }
 
 impl ClaimSpec {
+    /// What a NodeClaim object asks for.
+    #[must_use]
+    pub fn of_object(asked: &NodeClaimSpec) -> Self {
+        Self {
+            node_class: asked.node_class_ref.clone(),
+            requirements: asked.requirements.clone(),
+            taints: asked.taints.clone(),
+            startup_taints: asked.startup_taints.clone(),
+            requests: asked.resources.requests.clone(),
+            expire_after: asked.expire_after.clone(),
+            termination_grace_period: asked.termination_grace_period.clone(),
+            ..Self::default()
+        }
+    }
+
     /// The price of an offering by NodeOverlays, as they write it.
     pub fn overlaid_price(&self, instance_type: &str, capacity_type: &str, zone: &str) -> Option<&str> {
         let offered =
@@ -118,6 +133,7 @@ impl ClaimSpec {
         let named = |each: &&OverlaidPrice| each.instance_types.iter().any(|name| name == instance_type) && offered(each);
         self.overlaid_prices.iter().find(named).map(|each| each.price.as_str())
     }
+
     /// The extra capacity of a type.
     pub fn extra_of(&self, instance_type: &str) -> Option<&Resources> {
         let named = |extra: &&ExtraCapacity| extra.instance_types.iter().any(|name| name == instance_type);
