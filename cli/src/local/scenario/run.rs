@@ -536,10 +536,10 @@ impl<'a> Player<'a> {
         let mut world = self.session.simulation.world();
         let cluster = world.name();
         if let Some(present) = tags.subnets {
-            world.region.network.tag(true, false, &cluster, present);
+            world.region.network.tag_subnets(present.then_some(&cluster));
         }
         if let Some(present) = tags.groups {
-            world.region.network.tag(false, true, &cluster, present);
+            world.region.network.tag_groups(present.then_some(&cluster));
         }
     }
 

@@ -139,20 +139,24 @@ impl Network {
         self.parameters.get(name).map(String::as_str).or_else(|| public().map(|image| image.id.as_str()))
     }
 
-    /// Removes the discovery tag from all subnets or groups, or restores it.
-    pub fn tag(&mut self, subnets: bool, groups: bool, cluster: &ClusterName, present: bool) {
-        let change = |tags: &mut BTreeMap<String, String>| {
-            if present {
-                tags.insert(DISCOVERY.to_owned(), cluster.to_string());
-            } else {
-                tags.remove(DISCOVERY);
-            }
-        };
-        if subnets {
-            self.subnets.iter_mut().for_each(|subnet| change(&mut subnet.tags));
+    /// Gives all subnets the discovery tag of a cluster, or takes it off.
+    pub fn tag_subnets(&mut self, cluster: Option<&ClusterName>) {
+        self.subnets.iter_mut().for_each(|subnet| set_discovery(&mut subnet.tags, cluster));
+    }
+
+    /// The same for all security groups.
+    pub fn tag_groups(&mut self, cluster: Option<&ClusterName>) {
+        self.groups.iter_mut().for_each(|group| set_discovery(&mut group.tags, cluster));
+    }
+}
+
+fn set_discovery(tags: &mut BTreeMap<String, String>, cluster: Option<&ClusterName>) {
+    match cluster {
+        Some(cluster) => {
+            tags.insert(DISCOVERY.to_owned(), cluster.to_string());
         }
-        if groups {
-            self.groups.iter_mut().for_each(|group| change(&mut group.tags));
+        None => {
+            tags.remove(DISCOVERY);
         }
     }
 }
