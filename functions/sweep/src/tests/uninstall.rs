@@ -13,11 +13,19 @@ use whittle_sim::Simulation;
 use whittle_testkit::TestWorld;
 use whittle_units::{ClusterName, InstanceId, SignedDuration};
 
-fn ask(simulation: &Simulation, nodes: LeftNodes, dry_run: bool, shadow: bool) -> Report {
+/// One call of `whittle uninstall --yes`.
+fn ask(simulation: &Simulation, nodes: LeftNodes) -> Report {
+    answer(simulation, &UninstallRequest { dry_run: false, ..dry_run(nodes) }, &Settings::default())
+}
+
+/// What `whittle uninstall` asks for without `--yes`.
+fn dry_run(nodes: LeftNodes) -> UninstallRequest {
+    UninstallRequest { cluster: ClusterName::new("c"), nodes, dry_run: true }
+}
+
+fn answer(simulation: &Simulation, request: &UninstallRequest, settings: &Settings) -> Report {
     let ports = simulation.ports();
-    let adapters = Adapters::all(&ports);
-    let request = UninstallRequest { cluster: ClusterName::new("c"), nodes, dry_run };
-    block_on(crate::uninstall(adapters, &Settings { shadow, ..Settings::default() }, &request)).unwrap()
+    block_on(crate::uninstall(Adapters::all(&ports), settings, request)).unwrap()
 }
 
 fn uninstallation(simulation: &Simulation) -> Option<Uninstall> {
@@ -43,7 +51,6 @@ fn served() -> TestWorld {
     simulation
 }
 
-/// A launch template of the cluster.
 /// A machine that serves, with its NodeClaim and a Node with these finalizers; its claim is to be stored.
 fn with_machine(simulation: &TestWorld, finalizers: &[&str]) -> (Claim, InstanceId) {
     let mut own = node(true);
@@ -60,6 +67,7 @@ fn with_machine(simulation: &TestWorld, finalizers: &[&str]) -> (Claim, Instance
     (claim, running)
 }
 
+/// A launch template of the cluster.
 fn create_template(simulation: &Simulation) {
     let tags = [(labels::TAG_CLUSTER.to_owned(), "c".to_owned())].into();
     let template = LaunchTemplate { name: "t".into(), tags, ..LaunchTemplate::default() };
@@ -79,26 +87,28 @@ fn templates(simulation: &Simulation) -> usize {
 
 #[test]
 fn a_dry_run_lists_the_steps_and_changes_nothing() {
-    for (dry_run, shadow) in [(true, false), (false, true), (true, true)] {
+    let request = dry_run(LeftNodes::Drain);
+    let (active, shadow) = (Settings::default(), Settings { shadow: true, ..Settings::default() });
+    for (is_dry_run, settings) in [(true, &active), (false, &shadow), (true, &shadow)] {
         let simulation = served();
-        let report = ask(&simulation, LeftNodes::Drain, dry_run, shadow);
+        let report = answer(&simulation, &UninstallRequest { dry_run: is_dry_run, ..request.clone() }, settings);
         let lines: Vec<&str> = report.decisions.iter().map(|decision| decision.message.as_str()).collect();
         assert_eq!(lines, ["would drain and end NodeClaim default-1 (n)", "would delete launch template t"]);
         assert!(report.decisions.iter().all(|decision| decision.kind == DecisionKind::Kept));
         assert_eq!((kept(&simulation), uninstallation(&simulation), templates(&simulation)), (registered(), None, 1));
     }
-    assert_eq!(last_line(&ask(&still(), LeftNodes::Drain, true, false)), "nothing is left");
+    assert_eq!(last_line(&answer(&still(), &request, &active)), "nothing is left");
 }
 
 #[test]
 fn nodes_are_drained_before_anything_else_is_deleted() {
     let simulation = served();
-    ask(&simulation, LeftNodes::Drain, false, false);
+    ask(&simulation, LeftNodes::Drain);
     let claim = kept(&simulation);
     assert_eq!((claim.phase.name(), claim.deletion.unwrap().reason), ("Draining", DeletionReason::Requested));
     assert_eq!(templates(&simulation), 1, "an instance may still need it");
     assert_eq!(uninstallation(&simulation).unwrap().nodes, LeftNodes::Drain);
-    let again = ask(&simulation, LeftNodes::Drain, false, false);
+    let again = ask(&simulation, LeftNodes::Drain);
     assert!(last_line(&again).starts_with("still there: 1 claims"), "{}", last_line(&again));
     assert_eq!(again.counted("ended"), 0, "once");
 }
@@ -108,7 +118,7 @@ fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
     let simulation = still();
     let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER, "other/finalizer"]);
     simulation.store(&claim);
-    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    let report = ask(&simulation, LeftNodes::Keep);
     assert_eq!(report.counted("let_go"), 1);
     {
         let world = simulation.world();
@@ -120,7 +130,7 @@ fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
         assert!(instance.is_alive() && instance.tags.contains_key(labels::TAG_LET_GO));
     }
     assert_eq!(kept(&simulation).phase.name(), "Gone");
-    let done = ask(&simulation, LeftNodes::Keep, false, false);
+    let done = ask(&simulation, LeftNodes::Keep);
     assert!(last_line(&done).starts_with("nothing is left"), "{}", last_line(&done));
     let spared = change(scene(registered()), |s| {
         s.instances.push(instance("i-9"));
@@ -137,7 +147,7 @@ fn what_is_handed_over_is_left_as_karpenter_has_it() {
     let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
     simulation.store(&claim);
     let own = simulation.world().cluster.objects.get::<Node>("n").unwrap().clone();
-    let report = ask(&simulation, LeftNodes::HandOver, false, false);
+    let report = ask(&simulation, LeftNodes::HandOver);
     assert_eq!((report.counted("handed_over_to_karpenter"), kept(&simulation).phase.name()), (1, "Gone"));
     let check = |simulation: &Simulation| {
         let world = simulation.world();
@@ -153,7 +163,7 @@ fn what_is_handed_over_is_left_as_karpenter_has_it() {
         assert!(instance.is_alive() && instance.tags[labels::TAG_LAUNCH].is_empty() && !instance.tags.contains_key(labels::TAG_LET_GO));
     };
     check(&simulation);
-    assert!(last_line(&ask(&simulation, LeftNodes::HandOver, false, false)).starts_with("nothing is left"));
+    assert!(last_line(&ask(&simulation, LeftNodes::HandOver)).starts_with("nothing is left"));
     check(&simulation);
 }
 
@@ -166,7 +176,7 @@ fn an_interrupted_hand_over_is_finished() {
         let mut ended = step(&claim, &Event::LetGo, at(10)).unwrap();
         ended.annotations.insert(labels::HANDED_OVER.into(), "true".into());
         simulation.store(&ended);
-        ask(&simulation, nodes, false, false);
+        ask(&simulation, nodes);
         {
             let world = simulation.world();
             let object = world.cluster.objects.get::<NodeClaim>("default-1").unwrap();
@@ -175,7 +185,7 @@ fn an_interrupted_hand_over_is_finished() {
             let instance = &world.region.machines[&running].instance;
             assert!(instance.is_alive() && instance.tags[labels::TAG_LAUNCH].is_empty(), "{nodes:?}");
         }
-        assert!(last_line(&ask(&simulation, nodes, false, false)).starts_with("nothing is left"), "{nodes:?}");
+        assert!(last_line(&ask(&simulation, nodes)).starts_with("nothing is left"), "{nodes:?}");
     }
 }
 
@@ -184,7 +194,7 @@ fn a_machine_that_is_being_drained_is_not_handed_over() {
     let simulation = still();
     with_pool(&simulation, node(true));
     simulation.store(&step(&registered(), &deletion_requested(), at(10)).unwrap());
-    let report = ask(&simulation, LeftNodes::HandOver, false, false);
+    let report = ask(&simulation, LeftNodes::HandOver);
     assert_eq!((report.counted("handed_over_to_karpenter"), kept(&simulation).phase.name()), (0, "Draining"));
     assert!(simulation.doorbells().contains(&whittle_claims::Function::Terminate), "its drain goes on");
 }
@@ -198,7 +208,7 @@ fn templates_and_classes_of_a_running_karpenter_are_left() {
     let sign = KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: None };
     simulation.world().cluster.karpenter = vec![sign];
     for nodes in [LeftNodes::HandOver, LeftNodes::Keep, LeftNodes::Drain] {
-        assert!(last_line(&ask(&simulation, nodes, false, false)).starts_with("nothing is left"), "{nodes:?}");
+        assert!(last_line(&ask(&simulation, nodes)).starts_with("nothing is left"), "{nodes:?}");
         assert_eq!(templates(&simulation), 1);
     }
 }
@@ -209,7 +219,7 @@ fn a_terminating_machine_is_not_kept() {
     let mut ending = step(&registered(), &deletion_requested(), at(10)).unwrap();
     ending = step(&ending, &Event::TerminationSent, at(10)).unwrap();
     simulation.store(&ending);
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     assert_eq!(kept(&simulation).phase.name(), "Terminating");
 }
 
@@ -221,7 +231,7 @@ fn a_machine_whose_node_is_being_deleted_is_drained() {
     own.metadata.deletion_timestamp = Some(at(10));
     with_pool(&simulation, own);
     simulation.store(&registered());
-    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    let report = ask(&simulation, LeftNodes::Keep);
     assert_eq!((report.counted("let_go"), report.counted("ended")), (0, 1));
     assert_eq!(kept(&simulation).phase.name(), "Draining");
     let world = simulation.world();
@@ -238,11 +248,11 @@ fn a_node_that_is_being_deleted_unseen_is_never_released() {
         node.spec.provider_id.clear();
         node.metadata.deletion_timestamp = Some(at(10));
     });
-    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    let report = ask(&simulation, LeftNodes::Keep);
     assert_eq!((report.counted("let_go"), report.counted("nodes_leaving"), kept(&simulation)), (0, 1, claim));
     assert_eq!(simulation.get::<Node>("n").unwrap().metadata.finalizers, [labels::TERMINATION_FINALIZER]);
     simulation.change::<Node>("n", |node| node.spec.provider_id = "aws:///z/i-1".into());
-    assert_eq!(ask(&simulation, LeftNodes::Keep, false, false).counted("ended"), 1);
+    assert_eq!(ask(&simulation, LeftNodes::Keep).counted("ended"), 1);
     assert_eq!(kept(&simulation).phase.name(), "Draining");
 }
 
@@ -261,7 +271,7 @@ fn a_machine_without_a_claim_whose_node_is_being_deleted_is_drained_and_never_re
     let mut shown = mirror(&registered());
     shown.status.provider_id = id.as_str().into();
     simulation.create(shown);
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     for _ in 0..4 {
         simulation.run_for(SignedDuration::from_mins(1));
         tick(&simulation);
@@ -280,11 +290,11 @@ fn after_the_last_machine_templates_classes_and_records_are_deleted() {
     create_template(&simulation);
     let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested(), Event::TerminationSent, Event::MachineGone]);
     simulation.store(&gone);
-    ask(&simulation, LeftNodes::Drain, false, false);
+    ask(&simulation, LeftNodes::Drain);
     assert_eq!(templates(&simulation), 0);
     assert_eq!(kept(&simulation), gone, "records are deleted last");
     simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
-    let done = ask(&simulation, LeftNodes::Drain, false, false);
+    let done = ask(&simulation, LeftNodes::Drain);
     assert!(last_line(&done).starts_with("nothing is left"), "{}", last_line(&done));
     assert!(block_on(whittle_ports::ClaimStore::list(&simulation.ports(), &ClusterName::new("c"))).unwrap().is_empty());
     assert!(uninstallation(&simulation).is_some(), "the record stays until the cluster is no longer configured");
@@ -303,8 +313,8 @@ fn pools_stay_ready_after_an_ended_uninstallation() {
     });
     let pool = || simulation.world().cluster.objects.get::<NodePool>("default").unwrap().clone();
     let before = pool();
-    ask(&simulation, LeftNodes::HandOver, false, false);
-    assert!(last_line(&ask(&simulation, LeftNodes::HandOver, false, false)).starts_with("nothing is left"));
+    ask(&simulation, LeftNodes::HandOver);
+    assert!(last_line(&ask(&simulation, LeftNodes::HandOver)).starts_with("nothing is left"));
     tick(&simulation);
     assert_eq!(pool(), before);
 }
@@ -313,7 +323,7 @@ fn pools_stay_ready_after_an_ended_uninstallation() {
 fn an_unreadable_claim_blocks_the_deletion_of_records() {
     let simulation = served();
     simulation.world().store.spoil_claim(&registered().key);
-    let report = ask(&simulation, LeftNodes::Drain, false, false);
+    let report = ask(&simulation, LeftNodes::Drain);
     assert!(last_line(&report).contains("1 unreadable"), "{}", last_line(&report));
     assert_eq!(templates(&simulation), 1);
 }
@@ -336,7 +346,7 @@ fn doorbells(simulation: &Simulation) -> Vec<Doorbell> {
 fn a_launch_in_progress_is_awaited_and_then_given_up() {
     let mut simulation = still();
     simulation.store(&step(&planned(), &begun(), at(0)).unwrap());
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     let launch = Doorbell::Launch { cluster: ClusterName::new("c"), claims: vec!["default-1".into()] };
     assert!(doorbells(&simulation).contains(&launch), "{:?}", doorbells(&simulation));
     assert_eq!(kept(&simulation).deletion, None);
@@ -357,7 +367,7 @@ fn a_machine_without_a_claim_is_released_and_its_nodeclaim_deleted() {
     shown.status.provider_id = simulation.world().region.machines[&running].instance.provider_id().as_str().into();
     simulation.world().cluster.objects.change::<Node>("n", |node| node.spec.provider_id.clone_from(&shown.status.provider_id));
     simulation.create(shown);
-    let first = ask(&simulation, LeftNodes::Keep, false, false);
+    let first = ask(&simulation, LeftNodes::Keep);
     assert!(last_line(&first).starts_with("still there: 0 claims, 1 machines, 1 NodeClaims without a claim"), "{}", last_line(&first));
     tick(&simulation);
     let world = simulation.world();
@@ -377,7 +387,7 @@ fn machines_of_another_controller_are_never_released() {
     shown.metadata.annotations.remove(labels::MANAGED);
     shown.status.provider_id = simulation.world().region.machines[&running].instance.provider_id().as_str().into();
     simulation.create(shown);
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     tick(&simulation);
     let world = simulation.world();
     assert!(!world.region.machines[&running].instance.tags.contains_key(labels::TAG_LET_GO));
@@ -387,7 +397,7 @@ fn machines_of_another_controller_are_never_released() {
 #[test]
 fn the_result_of_an_uninstallation_is_in_the_decision_log() {
     let simulation = still();
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     tick(&simulation);
     let world = simulation.world();
     let decisions = world.store.decisions(&ClusterName::new("c"));
@@ -428,7 +438,7 @@ fn a_launched_machine_is_released_only_after_it_has_registered() {
     let launched = after(&[begun(), Event::FleetAnswered(machine("i-1"))]);
     simulation.store(&launched);
     for _ in 0..2 {
-        let report = ask(&simulation, LeftNodes::Keep, false, false);
+        let report = ask(&simulation, LeftNodes::Keep);
         assert_eq!((report.counted("let_go"), report.counted("ended")), (0, 0));
         assert!(last_line(&report).starts_with("still there: 1 claims"), "{}", last_line(&report));
         assert_eq!(kept(&simulation), launched, "`register` goes on with it");
@@ -436,7 +446,7 @@ fn a_launched_machine_is_released_only_after_it_has_registered() {
     }
     with_pool(&simulation, node(true));
     change_claim(&simulation, &joined("n"));
-    assert_eq!(ask(&simulation, LeftNodes::Keep, false, false).counted("let_go"), 1);
+    assert_eq!(ask(&simulation, LeftNodes::Keep).counted("let_go"), 1);
     assert!(is_let_go(&simulation, &running));
 }
 
@@ -449,7 +459,7 @@ fn a_machine_that_never_registered_is_ended_and_never_released() {
         let simulation = still();
         let running = super::over_sim::start_machine(&simulation);
         simulation.store(&overdue);
-        let report = ask(&simulation, LeftNodes::Keep, false, false);
+        let report = ask(&simulation, LeftNodes::Keep);
         assert_eq!((report.counted("let_go"), kept(&simulation)), (0, overdue));
         assert!(!is_let_go(&simulation, &running));
         assert!(simulation.doorbells().contains(&whittle_claims::Function::Terminate));
@@ -462,7 +472,7 @@ fn a_machine_whose_deletion_had_begun_is_ended_and_never_released() {
     let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
     let draining = step(&claim, &Event::DeletionRequested(deletion(DeletionReason::Drifted, at(10))), at(10)).unwrap();
     simulation.store(&draining);
-    let report = ask(&simulation, LeftNodes::Keep, false, false);
+    let report = ask(&simulation, LeftNodes::Keep);
     assert_eq!((report.counted("let_go"), kept(&simulation)), (0, draining), "`terminate` may be about to delete its Node");
     assert!(!is_let_go(&simulation, &running));
     assert!(simulation.doorbells().contains(&whittle_claims::Function::Terminate));
@@ -472,7 +482,7 @@ fn a_machine_whose_deletion_had_begun_is_ended_and_never_released() {
 fn a_claim_whose_launch_has_not_begun_is_given_up() {
     let simulation = still();
     simulation.store(&planned());
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     let ended = kept(&simulation);
     assert_eq!((ended.phase.name(), ended.machine()), ("Gone", None));
     assert!(step(&ended, &begun(), at(20)).is_err(), "nothing launches it any more");
@@ -488,7 +498,7 @@ fn a_kept_node_loses_the_taint_of_a_command_and_no_other() {
     simulation.change::<Node>("n", |node| {
         node.spec.taints = vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule), other.clone()];
     });
-    assert_eq!(ask(&simulation, LeftNodes::Keep, false, false).counted("let_go"), 1);
+    assert_eq!(ask(&simulation, LeftNodes::Keep).counted("let_go"), 1);
     assert_eq!(simulation.get::<Node>("n").unwrap().spec.taints, [other]);
 }
 
@@ -502,12 +512,12 @@ fn no_machine_is_released_while_an_earlier_decision_may_be_under_way() {
         let now = simulation.world().now();
         let hour = SignedDuration::from_hours(1);
         block_on(simulation.ports().acquire(&ClusterName::new("c"), "consolidate", now, hour)).unwrap();
-        let report = ask(&simulation, nodes, false, false);
+        let report = ask(&simulation, nodes);
         assert_eq!((report.counted("decisions_awaited"), kept(&simulation)), (1, claim));
         assert!(last_line(&report).starts_with("still there: 1 claims"), "{}", last_line(&report));
         assert!(!is_let_go(&simulation, &running));
         simulation.run_for(SignedDuration::from_mins(1));
-        assert_eq!(ask(&simulation, nodes, false, false).counted("decisions_awaited"), 0, "it sees the record, whoever holds the lease");
+        assert_eq!(ask(&simulation, nodes).counted("decisions_awaited"), 0, "it sees the record, whoever holds the lease");
         assert_eq!(kept(&simulation).phase.name(), "Gone");
     }
 }
@@ -518,7 +528,7 @@ fn a_machine_without_claim_and_node_is_collected_and_never_released() {
     let mut simulation = still();
     let running = super::over_sim::start_machine(&simulation);
     simulation.run_for(SignedDuration::from_mins(1));
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     for _ in 0..2 {
         assert!(!is_let_go(&simulation, &running));
         tick(&simulation);
@@ -527,7 +537,7 @@ fn a_machine_without_claim_and_node_is_collected_and_never_released() {
     let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
     let [claim] = &claims[..] else { panic!("one for the machine: {claims:?}") };
     assert_eq!((claim.value.phase.name(), claim.value.instance()), ("Draining", Some(&running)));
-    ask(&simulation, LeftNodes::Keep, false, false);
+    ask(&simulation, LeftNodes::Keep);
     assert!(!is_let_go(&simulation, &running), "it is drained");
 }
 
@@ -536,7 +546,7 @@ fn a_dry_run_says_what_becomes_of_each_kept_claim() {
     let check = |claim: &Claim, want: &str| {
         let simulation = still();
         simulation.store(claim);
-        assert_eq!(last_line(&ask(&simulation, LeftNodes::Keep, true, false)), want);
+        assert_eq!(last_line(&answer(&simulation, &dry_run(LeftNodes::Keep), &Settings::default())), want);
     };
     check(&planned(), "would end NodeClaim default-1, which has no instance");
     let launched = after(&[begun(), Event::FleetAnswered(machine("i-1"))]);
