@@ -4,6 +4,7 @@
 //! pure function. `cargo tree` resolves features for one package at a time, so that a binary's feature in
 //! one crate does not affect the result for another.
 
+use crate::workspace::matches;
 use crate::{rights, shell, workspace};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -219,13 +220,6 @@ fn violations(reached: &Reached) -> Vec<String> {
         }
     }
     broken
-}
-
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => pattern == name,
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Rules that the compiler does not check: every file is compiled, short, small and portable, and uses no retired words.
 
+use crate::workspace::matches;
 use crate::{citations, metrics, rule_rows, runbook_quotations, vocabulary, workspace};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
@@ -239,13 +240,6 @@ fn declared(line: &str) -> Option<&str> {
         };
     }
     rest.trim_start().strip_prefix("mod ")?.split(';').next().filter(|_| line.contains(';')).map(str::trim)
-}
-
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => pattern == name,
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,14 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
+/// Whether a name is the pattern, or begins with what stands before its `*`.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => pattern == name,
+    }
+}
+
 /// Cargo's target directory.
 pub(crate) fn target(root: &Path) -> Result<PathBuf> {
     let printed = shell::read(shell::command(root, "cargo", &["metadata", "--format-version", "1", "--no-deps"]))?;

@@ -256,7 +256,6 @@ fn a_changed_daemon_set_takes_of_its_nodes_what_it_takes_after_its_rollout() {
     assert!(out(&none).contains("0 new machines"), "{}{}", out(&none), err(&none));
 }
 
-/// Applied, it would change nothing.
 /// The controller ends pods that share their node with others of their kind first; one with fewer replicas leaves a node with one pod alone.
 #[test]
 fn a_smaller_workload_loses_the_pods_that_its_controller_would_end() {
@@ -330,6 +329,7 @@ fn a_workload_may_be_named_with_its_kind() {
     );
 }
 
+/// Applied, it would change nothing.
 #[test]
 fn a_change_that_a_server_refuses_or_does_not_serve_leaves_the_object_as_it_is() {
     let files = Files::new("refused-change");
