@@ -60,9 +60,9 @@ pub(crate) async fn a_kept_look_is_what_a_whole_list_says(stage: &Stage) {
         }
         assert!(equal, "the cluster changed during each of {ATTEMPTS_MAX} looks");
     }
-    let (whole, caught_up) = kept.looks();
-    assert!(whole < 2 * KINDS, "each kind is listed once, or twice where its watch lagged: {whole}");
-    assert!(caught_up >= KINDS * 5, "{caught_up}");
+    let lists = kept.lists_read();
+    assert!(lists.whole < 2 * KINDS, "each kind is listed once, or twice where its watch lagged: {lists:?}");
+    assert!(lists.caught_up >= KINDS * 5, "{lists:?}");
 }
 
 /// What happens, how many seconds later it is looked again, whether what is kept will do then, and how it happens.

@@ -237,7 +237,7 @@ impl Functions {
 
     /// Whole lists so far, of each function.
     fn whole_lists(&self) -> Vec<u64> {
-        self.clusters.iter().map(|(_, clusters)| clusters.looks().0).collect()
+        self.clusters.iter().map(|(_, clusters)| clusters.lists_read().whole).collect()
     }
 }
 

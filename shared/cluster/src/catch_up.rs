@@ -5,7 +5,7 @@ use crate::connection::ApiRequest;
 use crate::kept::{Awaited, Changes, Followed, Kept, Newest};
 use crate::path;
 use crate::read::{Consistency, Parse};
-use crate::watch::{Change, Told};
+use crate::watch::{Change, WatchEvent};
 use futures::try_join;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -63,11 +63,20 @@ struct SummaryMeta {
     remaining_item_count: Option<usize>,
 }
 
+/// How often lists were read, in each of two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListsRead {
+    /// As a whole.
+    pub whole: u64,
+    /// By a watch from what was kept.
+    pub caught_up: u64,
+}
+
 impl<A: ClusterAccess> Clusters<A> {
-    /// How many lists of the followed kinds were read as a whole since the start, and how many were caught up instead.
+    /// How the lists of the followed kinds were read since the start.
     #[must_use]
-    pub fn looks(&self) -> (u64, u64) {
-        (self.keeper.whole.load(Ordering::Relaxed), self.keeper.caught_up.load(Ordering::Relaxed))
+    pub fn lists_read(&self) -> ListsRead {
+        ListsRead { whole: self.keeper.whole.load(Ordering::Relaxed), caught_up: self.keeper.caught_up.load(Ordering::Relaxed) }
     }
 
     /// All objects of a kind, `None` where it is not served: what was kept of the last look, brought up to date, or the whole list.
@@ -170,26 +179,26 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 }
 
-/// Notes what a watch told.
+/// Notes an event of a watch.
 fn note<K: Kind, T: Followed>(changes: &mut Changes<T>, change: &Change) -> Result<(), String> {
     let identity = |object: &Result<T, Box<Unreadable>>| {
         let meta = object.as_ref().map_or_else(|odd| &odd.metadata, Followed::meta);
         Ok::<_, String>(((meta.namespace.clone(), meta.name.clone()), number(&meta.resource_version)?))
     };
     let noted = match change.read::<T>()? {
-        Told::Is(object) => {
+        WatchEvent::Applied(object) => {
             let (key, version) = identity(&object)?;
             changes.note(key, version, Some(object.map_err(|odd| *odd)))
         }
-        Told::Was(object) => {
+        WatchEvent::Deleted(object) => {
             let (key, version) = identity(&object)?;
             if let Ok(gone) = &object {
                 changes.note_departure(gone);
             }
             changes.note(key, version, None)
         }
-        Told::Version(version) => changes.reach(number(&version)?),
-        Told::Ends(why) => return Err(format!("its watch ended: {why}")),
+        WatchEvent::Bookmark(version) => changes.reach(number(&version)?),
+        WatchEvent::Error(why) => return Err(format!("its watch ended: {why}")),
     };
     noted.map_err(|why| format!("{why} of {}", K::PLURAL))
 }

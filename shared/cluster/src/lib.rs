@@ -30,6 +30,7 @@ mod left_over; // what others left in a status
 #[cfg(test)]
 mod tests;
 
+pub use catch_up::ListsRead;
 pub use connection::Clusters;
 
 /// The field manager of our writes, and the source of our events.

@@ -1,4 +1,4 @@
-//! What a watch tells: changes of objects, one after another, as lines of JSON or in protobuf.
+//! The events of a watch: changes of objects, one after another, as lines of JSON or in protobuf.
 
 use crate::errors::Failure;
 use crate::kept::Followed;
@@ -14,17 +14,17 @@ const CHANGE_MAX: usize = 8 << 20;
 /// Protobuf has the length of a change before it, in as many bytes.
 const LENGTH: usize = 4;
 
-/// A change.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Told<T> {
+pub(crate) enum WatchEvent<T> {
     /// The object is new, or has changed.
-    Is(Result<T, Box<Unreadable>>),
+    Applied(Result<T, Box<Unreadable>>),
     /// The object is gone; its last state.
-    Was(Result<T, Box<Unreadable>>),
-    /// Everything up to this version was told.
-    Version(String),
+    Deleted(Result<T, Box<Unreadable>>),
+    /// Everything up to this version has been sent.
+    Bookmark(String),
     /// The watch ends, for this reason: versions as old as its own are gone, for example.
-    Ends(String),
+    Error(String),
 }
 
 /// An open watch.
@@ -64,7 +64,7 @@ pub(crate) enum Change {
     Protobuf(Vec<u8>),
 }
 
-/// What has arrived and was not told yet.
+/// What has arrived and was not returned yet.
 struct Arrived {
     bytes: Vec<u8>,
     is_protobuf: bool,
@@ -90,7 +90,7 @@ impl Arrived {
 
 impl Change {
     /// Reads the change.
-    pub(crate) fn read<T: Followed>(&self) -> Result<Told<T>, String> {
+    pub(crate) fn read<T: Followed>(&self) -> Result<WatchEvent<T>, String> {
         let unreadable = |error: &dyn std::fmt::Display| format!("a change cannot be read: {error}");
         match self {
             Self::Json(line) => {
@@ -98,7 +98,7 @@ impl Change {
                 let object = line["object"].take();
                 let version = || object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
                 let message = || object["message"].as_str().unwrap_or("without a message").to_owned();
-                told(line["type"].as_str().unwrap_or_default(), || Ok(T::read(&object)), version, message)
+                event_of(line["type"].as_str().unwrap_or_default(), || Ok(T::read(&object)), version, message)
             }
             Self::Protobuf(change) => {
                 let (kind, object) = protobuf::read_change(change).map_err(|error| unreadable(&error))?;
@@ -109,23 +109,23 @@ impl Change {
                 let message = || {
                     protobuf::read_status(object).map_or_else(|error| error.to_string(), |status: crate::response::Status| status.message)
                 };
-                told(&kind, read, version, message)
+                event_of(&kind, read, version, message)
             }
         }
     }
 }
 
-fn told<T>(
+fn event_of<T>(
     kind: &str,
     object: impl Fn() -> Result<Result<T, Box<Unreadable>>, String>,
     version: impl Fn() -> String,
     message: impl Fn() -> String,
-) -> Result<Told<T>, String> {
+) -> Result<WatchEvent<T>, String> {
     match kind {
-        "ADDED" | "MODIFIED" => object().map(Told::Is),
-        "DELETED" => object().map(Told::Was),
-        "BOOKMARK" => Ok(Told::Version(version())),
-        "ERROR" => Ok(Told::Ends(message())),
+        "ADDED" | "MODIFIED" => object().map(WatchEvent::Applied),
+        "DELETED" => object().map(WatchEvent::Deleted),
+        "BOOKMARK" => Ok(WatchEvent::Bookmark(version())),
+        "ERROR" => Ok(WatchEvent::Error(message())),
         other => Err(format!("a change has the type {other:?}")),
     }
 }
@@ -157,9 +157,9 @@ mod tests {
             let versions: Vec<String> = changes(text.as_bytes(), false, size)
                 .iter()
                 .map(|change| match change.read::<Node>().expect("it can be read") {
-                    Told::Is(node) | Told::Was(node) => node.expect("a node").metadata.resource_version,
-                    Told::Version(version) => version,
-                    ended @ Told::Ends(_) => panic!("{ended:?}"),
+                    WatchEvent::Applied(node) | WatchEvent::Deleted(node) => node.expect("a node").metadata.resource_version,
+                    WatchEvent::Bookmark(version) => version,
+                    ended @ WatchEvent::Error(_) => panic!("{ended:?}"),
                 })
                 .collect();
             assert_eq!(versions, ["1", "2", "3"], "pieces of {size}");
@@ -178,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_watch_is_told_and_nonsense_is_an_error() {
+    fn why_a_watch_ends_is_known_and_nonsense_is_an_error() {
         let read = |line: &[u8]| Change::Json(line.to_vec()).read::<Node>();
         let expired = br#"{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old resource version"}}"#;
-        assert_eq!(read(expired), Ok(Told::Ends("too old resource version".to_owned())));
+        assert_eq!(read(expired), Ok(WatchEvent::Error("too old resource version".to_owned())));
         for nonsense in [&b"<html>"[..], b"{}", br#"{"type":"RENAMED","object":{}}"#, br#"{"type":"ADDED""#] {
             assert!(read(nonsense).is_err(), "{}", String::from_utf8_lossy(nonsense));
         }
