@@ -80,18 +80,18 @@ fn pool(launch: &Launch, instance_type: &str, zone: &str, context: &Context<'_>)
     }
 }
 
-/// So many errors of one code are told: a fleet has one for each type and zone that it tried, and there may be hundreds.
-const TOLD_MAX: usize = 3;
+/// How many errors of one code are listed: a fleet has one for each type and zone that it tried, and there may be hundreds.
+const LISTED_MAX: usize = 3;
 
 /// The errors of a fleet, of each code the first and how many more there are.
-fn told(errors: &[FleetPoolError]) -> String {
+fn summary(errors: &[FleetPoolError]) -> String {
     let mut by_code: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for error in errors {
         by_code.entry(&error.code).or_default().insert(api_error(error).to_string());
     }
     let of_code = |(code, texts): (&str, BTreeSet<String>)| {
-        let shown = texts.iter().take(TOLD_MAX).cloned().collect::<Vec<_>>().join("; ");
-        match texts.len().saturating_sub(TOLD_MAX) {
+        let shown = texts.iter().take(LISTED_MAX).cloned().collect::<Vec<_>>().join("; ");
+        match texts.len().saturating_sub(LISTED_MAX) {
             0 => shown,
             more => format!("{shown}; and {more} more of {code}"),
         }
@@ -101,7 +101,7 @@ fn told(errors: &[FleetPoolError]) -> String {
 
 /// The failure of a claim without a machine, from the errors of its fleet.
 pub fn failure(errors: &[FleetPoolError]) -> FleetFailure {
-    let message = told(errors);
+    let message = summary(errors);
     let means_elsewhere = |error: &FleetPoolError| {
         let known = api_error(error);
         known.is_unfulfillable() || known.is_spread_group_limit() || known.is_service_linked_role_missing()

@@ -200,7 +200,7 @@ fn fleet_errors_mark_the_pools_subnets_and_capacity_types_they_name() {
 }
 
 #[test]
-fn of_many_errors_a_few_of_each_code_are_told() {
+fn of_many_errors_a_few_of_each_code_are_listed() {
     let error = |code: &str, at: usize| FleetPoolError {
         code: code.into(),
         message: format!("no capacity {at:03}"),
