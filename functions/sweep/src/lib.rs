@@ -119,13 +119,13 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
             now,
         })
     };
-    let (objects, mut findings) = seen.judged(ports, cluster, find).await?;
+    let (objects, mut findings) = seen.compared(ports, cluster, find).await?;
     if let Some(left) = uninstallation.as_ref().map(|uninstallation| uninstallation.value.nodes)
         && Safeguard::LeftUnjudged.stops(left.keep_running())
     {
         findings = findings.while_leaving(left, &objects);
     }
-    tell_unreadable(&unreadable, &mut report);
+    log_unreadable(&unreadable, &mut report);
     gauges::unreadable(&mut report, &objects, unreadable.len(), &findings.missing_pool);
     gauges::stuck(&mut report, &claims, &shifted, now);
     gauges::stalled(&mut report, &claims, &findings, &shifted, now);
@@ -140,16 +140,17 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     outcome.and(stored_drift).map(|()| report)
 }
 
-/// What is done in shadow mode too: tells of functions that do not go on, and polls zonal shifts.
+/// What is done in shadow mode too: reports functions that no longer serve the cluster, and polls zonal shifts.
 async fn before_all<P: Rights>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
     report: &mut Report,
 ) -> Result<ShiftedZones, HandleError> {
-    let mut told = Report::default();
-    let (others, shifted) = futures::join!(others::tell(ports, cluster, &mut told), zonal_shift::poll(ports, settings, cluster, report));
-    report.absorb(told);
+    let mut of_others = Report::default();
+    let (others, shifted) =
+        futures::join!(others::report_failing(ports, cluster, &mut of_others), zonal_shift::poll(ports, settings, cluster, report));
+    report.absorb(of_others);
     others.and(shifted)
 }
 
@@ -161,7 +162,7 @@ struct Read {
     templates: Vec<String>,
     listing: Listing,
     in_use: InUse,
-    seen: Seen,
+    seen: ObjectsRead,
     sightings: Vec<Stored<Sighting>>,
     classes: Vec<NodeClassRecord>,
     health: Vec<PoolHealth>,
@@ -181,7 +182,7 @@ async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) 
     let (statuses, in_use, seen, sightings, classes, health) = futures::join!(
         failing(ports, &running),
         templates::in_use(ports, cluster, &listing.claims, &listing.unreadable),
-        look(ports, cluster, freshness),
+        read_objects(ports, cluster, freshness),
         store.read_all::<Sighting>(cluster),
         store.read_all::<NodeClassRecord>(cluster),
         store.read_all::<PoolHealth>(cluster),
@@ -191,8 +192,8 @@ async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) 
     Ok(Read { instances, statuses, templates, listing, in_use: in_use?, seen: seen?, sightings: sightings?, classes, health })
 }
 
-/// Tells the names of stored claims that cannot be read.
-fn tell_unreadable(claims: &[String], report: &mut Report) {
+/// Logs the names of stored claims that cannot be read.
+fn log_unreadable(claims: &[String], report: &mut Report) {
     if !claims.is_empty() {
         tracing::warn!(unreadable = ?claims, "claims cannot be read: orphans are not looked for");
         report.count("unreadable");
@@ -207,23 +208,23 @@ pub(crate) enum Freshness {
     Kept,
 }
 
-/// What is seen of the cluster.
-struct Seen {
+/// The objects of the cluster, and how new its Nodes are.
+struct ObjectsRead {
     objects: ClusterObjects,
     nodes: Freshness,
 }
 
-async fn look<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) -> Result<Seen, HandleError> {
+async fn read_objects<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) -> Result<ObjectsRead, HandleError> {
     let kept = if freshness == Freshness::Kept { ports.cluster().read_kept(cluster, Scope::Nodes).await? } else { None };
     match kept {
-        Some(objects) => Ok(Seen { objects, nodes: Freshness::Kept }),
-        None => Ok(Seen { objects: ports.cluster().read(cluster, Scope::Nodes, None).await?, nodes: Freshness::Newest }),
+        Some(objects) => Ok(ObjectsRead { objects, nodes: Freshness::Kept }),
+        None => Ok(ObjectsRead { objects: ports.cluster().read(cluster, Scope::Nodes, None).await?, nodes: Freshness::Newest }),
     }
 }
 
-impl Seen {
+impl ObjectsRead {
     /// The objects, and what is found in them. Nothing is done on the strength of old Nodes: where they show anything, new ones are read.
-    async fn judged<P: Rights>(
+    async fn compared<P: Rights>(
         self,
         ports: P,
         cluster: &ClusterName,

@@ -1,13 +1,13 @@
-//! Whether `schedule` and `refresh` go on serving the cluster: they cannot tell that they end before they have printed anything, and none of
-//! their failures is told that comes too seldom for an alarm of its own.
+//! Whether `schedule` and `refresh` still serve the cluster. A run that ends before it has printed anything cannot report that, and
+//! failures that are too rare for an alarm of their own would never be reported.
 
 use crate::Rights;
 use whittle_claims::{Function, FunctionHealth, Revision, Stored};
 use whittle_ports::{Clock, HandleError, RecordReader, Records, Report, metrics};
 use whittle_units::ClusterName;
 
-/// Emits that a function does not go on.
-pub(crate) async fn tell<P: Rights>(ports: P, cluster: &ClusterName, report: &mut Report) -> Result<(), HandleError> {
+/// Emits which of them no longer serve the cluster.
+pub(crate) async fn report_failing<P: Rights>(ports: P, cluster: &ClusterName, report: &mut Report) -> Result<(), HandleError> {
     let known: Vec<Stored<FunctionHealth>> = ports.store().read_all(cluster).await?;
     let now = ports.clock().now();
     let of = |function: Function| known.iter().map(|stored| &stored.value).find(|health| health.function == function.name());
