@@ -107,7 +107,8 @@ impl Facts {
     }
 }
 
-fn told<T>(what: &str, answer: Result<T, ProgramError>) -> Result<T, String> {
+/// The answer; of an error, the sentence that says what cannot be read.
+fn readable<T>(what: &str, answer: Result<T, ProgramError>) -> Result<T, String> {
     answer.map_err(|error| format!("{what} cannot be read: {error}"))
 }
 
@@ -118,8 +119,8 @@ fn told<T>(what: &str, answer: Result<T, ProgramError>) -> Result<T, String> {
 pub(super) fn gather(from: Sources<'_>, stack: &str, wanted: &Wanted) -> Result<Facts, Vec<String>> {
     let Sources { account, kubernetes, trust_context } = from;
     let (stack, eks, server) = thread::scope(|threads| {
-        let eks = threads.spawn(|| told(&format!("the cluster {}", wanted.cluster), account.cluster(&wanted.cluster)));
-        let server = threads.spawn(|| told("kubectl's configuration", kubernetes.server()));
+        let eks = threads.spawn(|| readable(&format!("the cluster {}", wanted.cluster), account.cluster(&wanted.cluster)));
+        let server = threads.spawn(|| readable("kubectl's configuration", kubernetes.server()));
         (stack_or_none(account, stack, wanted), joined(eks), joined(server))
     });
     // Without the cluster it does not matter what kubectl reaches.
@@ -174,9 +175,9 @@ fn no_cluster(stack: &Stack, wanted: &Wanted) -> String {
 /// The facts with what is left in the cluster read again: a machine may have been started since.
 pub(super) fn again(from: Sources<'_>, facts: &Facts, wanted: &Wanted) -> Facts {
     let (machines, claims) = thread::scope(|threads| {
-        let machines = threads.spawn(|| told("the cluster's machines", from.account.machines(&wanted.cluster)));
+        let machines = threads.spawn(|| readable("the cluster's machines", from.account.machines(&wanted.cluster)));
         let claims = threads.spawn(|| {
-            let read = || told("the cluster's NodeClaims", from.kubernetes.get(&["nodeclaims.karpenter.sh"]));
+            let read = || readable("the cluster's NodeClaims", from.kubernetes.get(&["nodeclaims.karpenter.sh"]));
             if facts.is_cluster_gone { Ok(Vec::new()) } else { read() }
         });
         (joined(machines), joined(claims))
@@ -248,8 +249,8 @@ fn words(all: &[String]) -> Vec<&str> {
 /// The node role. What is written into it matters only where it is to go.
 fn role(account: Account<'_>, wanted: &Wanted) -> Result<Option<Role>, String> {
     let what = format!("the role {}", wanted.node_role);
-    let Some(role) = told(&what, account.role(&wanted.node_role))? else { return Ok(None) };
-    let inline = if wanted.removes { told(&what, account.inline_policies(&wanted.node_role))? } else { Vec::new() };
+    let Some(role) = readable(&what, account.role(&wanted.node_role))? else { return Ok(None) };
+    let inline = if wanted.removes { readable(&what, account.inline_policies(&wanted.node_role))? } else { Vec::new() };
     Ok(Some(Role { inline, ..role }))
 }
 
@@ -263,7 +264,7 @@ fn uninstalled(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Option<R
         Ok(record) => record?,
         Err(error) => return Some(Err(format!("the table {table} cannot be read: {error}"))),
     };
-    Some(Ok([record.told(cluster), Uninstalled::remedy(account.0, table, cluster)]))
+    Some(Ok([record.sentence(cluster), Uninstalled::remedy(account.0, table, cluster)]))
 }
 
 /// What the account has of the watcher. Nothing is asked where it is neither made nor taken away.
@@ -274,7 +275,7 @@ fn watcher(account: Account<'_>, stack: &Stack, eks: &Eks, wanted: &Wanted) -> R
     }
     let own = Stack::find(&account, &stack_name(&stack.name, &wanted.cluster))?.ok();
     let asks = is_wanted && own.is_none();
-    let has_provider = asks && told("the OIDC providers", account.has_oidc_provider(&eks.issuer))?;
+    let has_provider = asks && readable("the OIDC providers", account.has_oidc_provider(&eks.issuer))?;
     // Whoever may not read add-ons can add a cluster all the same.
     let has_agent = if asks && !has_provider { account.has_addon(&wanted.cluster, AGENT).ok() } else { None };
     Ok(Watcher { stack: own, has_provider, has_agent, neighbours: Vec::new() })
@@ -297,23 +298,23 @@ fn of_account(
     thread::scope(|threads| {
         let entries = threads.spawn(move || entries(stack));
         let role = threads.spawn(|| role(account, wanted));
-        let spot = threads.spawn(|| told(&format!("the role {SPOT_ROLE}"), account.has_role(SPOT_ROLE)));
+        let spot = threads.spawn(|| readable(&format!("the role {SPOT_ROLE}"), account.has_role(SPOT_ROLE)));
         let by_id = threads.spawn(|| {
             let ids = [&["--subnet-ids"], words(subnets).as_slice()].concat();
-            if subnets.is_empty() { Ok(Vec::new()) } else { told("the cluster's subnets", account.subnets(&ids)) }
+            if subnets.is_empty() { Ok(Vec::new()) } else { readable("the cluster's subnets", account.subnets(&ids)) }
         });
         let of_groups = threads.spawn(|| {
             let ids = [&["--group-ids"], words(&groups).as_slice()].concat();
-            if groups.is_empty() { Ok(Vec::new()) } else { told("the cluster's security group", account.security_groups(&ids)) }
+            if groups.is_empty() { Ok(Vec::new()) } else { readable("the cluster's security group", account.security_groups(&ids)) }
         });
-        let found = threads.spawn(|| told("subnets with the discovery tag", account.subnets(&filters)));
-        let found_groups = threads.spawn(|| told("security groups with the discovery tag", account.security_groups(&filters)));
+        let found = threads.spawn(|| readable("subnets with the discovery tag", account.subnets(&filters)));
+        let found_groups = threads.spawn(|| readable("security groups with the discovery tag", account.security_groups(&filters)));
         let parameter = stack.secret_parameter();
         let secret = threads.spawn(move || {
             let read = wanted.doorbell == Bell::Webhook && stack.takes_webhooks();
-            if read { told(&format!("the SSM parameter {parameter}"), account.secret(parameter)) } else { Ok(None) }
+            if read { readable(&format!("the SSM parameter {parameter}"), account.secret(parameter)) } else { Ok(None) }
         });
-        let machines = threads.spawn(|| told("the cluster's machines", account.machines(&wanted.cluster)));
+        let machines = threads.spawn(|| readable("the cluster's machines", account.machines(&wanted.cluster)));
         let uninstalled = threads.spawn(|| uninstalled(account, stack, wanted));
         let others = threads.spawn(|| (!wanted.removes).then(|| serving::other_stacks(account, stack, &wanted.cluster)));
         let watcher = threads.spawn(|| watcher(account, stack, eks, wanted));
@@ -357,7 +358,7 @@ fn entries(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Result<BTree
         match answer {
             // A cluster in mode CONFIG_MAP has no access entries.
             Err(error) if error.says("authentication mode") => {}
-            answer => entries.extend(told(&format!("the access entry of {arn}"), answer)?.map(|entry| (arn, entry))),
+            answer => entries.extend(readable(&format!("the access entry of {arn}"), answer)?.map(|entry| (arn, entry))),
         }
     }
     Ok(entries)
@@ -368,11 +369,11 @@ fn marked_entries(account: Account<'_>, cluster: &str) -> Result<BTreeMap<String
     let arns = match account.principals(cluster) {
         // A cluster in mode CONFIG_MAP has no access entries.
         Err(error) if error.says("authentication mode") => Vec::new(),
-        answer => told("the access entries", answer)?,
+        answer => readable("the access entries", answer)?,
     };
     let mut entries = BTreeMap::new();
     for arn in arns {
-        let entry = told(&format!("the access entry of {arn}"), account.entry(cluster, &arn))?;
+        let entry = readable(&format!("the access entry of {arn}"), account.entry(cluster, &arn))?;
         entries.extend(entry.filter(|entry| entry.tags.get(MARK).is_some_and(|of| of == cluster)).map(|entry| (arn, entry)));
     }
     Ok(entries)
@@ -410,7 +411,7 @@ fn of_cluster(kubernetes: Kubernetes<'_>, removes: bool) -> Result<Facts, Vec<St
         manifests::watcher("", "", "", "").into_iter().partition(|object| object["metadata"].get("namespace").is_some());
     let in_namespace = [vec!["-n".to_owned(), manifests::WATCHER_NAMESPACE.to_owned()], references(namespaced)].concat();
     let watcher = references(plain);
-    let get = |arguments: &[&str], what: &str| told(&format!("{what} of the cluster"), kubernetes.get(arguments));
+    let get = |arguments: &[&str], what: &str| readable(&format!("{what} of the cluster"), kubernetes.get(arguments));
     thread::scope(|threads| {
         let by_name = |references: Vec<String>, what: &'static str| {
             threads.spawn(move || get(&[&["--show-managed-fields"], words(&references).as_slice()].concat(), what))

@@ -253,7 +253,9 @@ impl Job<'_> {
         let (steps, to_do) = (steps.as_slice(), step::count(&steps, "to do"));
         let hidden = self.hidden(facts);
         let outcomes = if go {
-            step::execute(steps, tools, &hidden, &mut |step, outcome| if is_text { step::tell(step, outcome, out) } else { Ok(()) })?
+            step::execute(steps, tools, &hidden, &mut |step, outcome| {
+                if is_text { step::print_outcome(step, outcome, out) } else { Ok(()) }
+            })?
         } else {
             Vec::new()
         };

@@ -264,12 +264,12 @@ pub(super) enum Outcome {
     Skipped(String),
 }
 
-/// Runs what is to do, in order. Steps whose needs are not met are skipped, the others go on. `told` hears of each at once.
+/// Runs what is to do, in order. Steps whose needs are not met are skipped, the others go on. `report` gets each at once.
 pub(super) fn execute(
     steps: &[Step],
     tools: Tools<'_>,
     hidden: &[String],
-    told: &mut dyn FnMut(&Step, &Outcome) -> io::Result<()>,
+    report: &mut dyn FnMut(&Step, &Outcome) -> io::Result<()>,
 ) -> io::Result<Vec<(String, Outcome)>> {
     let mut outcomes: Vec<(String, Outcome)> = Vec::new();
     for step in steps.iter().filter(|step| step.state == State::ToDo) {
@@ -286,7 +286,7 @@ pub(super) fn execute(
                 Err(error) => Outcome::Failed(hide(error.to_string(), hidden)),
             },
         };
-        told(step, &outcome)?;
+        report(step, &outcome)?;
         outcomes.push((step.id.clone(), outcome));
     }
     Ok(outcomes)
@@ -298,7 +298,7 @@ fn hide(text: String, hidden: &[String]) -> String {
 }
 
 /// A line of what became of a step.
-pub(super) fn tell(step: &Step, outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn print_outcome(step: &Step, outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     match outcome {
         Outcome::Done => writeln!(out, "  done: {}", step.what)?,
         Outcome::Skipped(need) => writeln!(out, "  skipped: {}: it needs what failed or is blocked: {need}", step.what)?,

@@ -4,8 +4,8 @@ use crate::look::view::{Machine, View};
 use crate::money::counted;
 use std::collections::BTreeMap;
 
-/// How many changes of one kind are told one by one; of more, how many there were.
-const TOLD_MAX: usize = 20;
+/// How many changes of one kind are listed one by one; of more, how many there were.
+const LISTED_MAX: usize = 20;
 
 /// The machines that were there at the last look: their state, and what they are.
 #[derive(Clone, Debug, Default)]
@@ -33,21 +33,21 @@ impl Known {
         };
         let mut lines = Vec::new();
         let new = now.iter().filter(|(key, _)| !before.contains_key(*key)).map(|(_, (state, what))| format!("{what}: new, {state}"));
-        tell(&mut lines, new.collect(), "are new");
+        list(&mut lines, new.collect(), "are new");
         let moved = now.iter().filter_map(|(key, (state, what))| {
             let (was, _) = before.get(key).filter(|(was, _)| was != state)?;
             Some(format!("{what}: {was}, now {state}"))
         });
-        tell(&mut lines, moved.collect(), "have another state");
+        list(&mut lines, moved.collect(), "have another state");
         let gone = before.iter().filter(|(key, _)| !now.contains_key(*key)).map(|(_, (was, what))| format!("{what}: gone, was {was}"));
-        tell(&mut lines, gone.collect(), "are gone");
+        list(&mut lines, gone.collect(), "are gone");
         lines
     }
 }
 
-fn tell(lines: &mut Vec<String>, changes: Vec<String>, what: &str) {
-    let more = changes.len().saturating_sub(TOLD_MAX);
-    lines.extend(changes.into_iter().take(TOLD_MAX));
+fn list(lines: &mut Vec<String>, changes: Vec<String>, what: &str) {
+    let more = changes.len().saturating_sub(LISTED_MAX);
+    lines.extend(changes.into_iter().take(LISTED_MAX));
     if more > 0 {
         lines.push(format!("{more} more {what}"));
     }

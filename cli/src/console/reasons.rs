@@ -58,7 +58,7 @@ impl Reasons {
         if let Some(text) = kept.texts.get(name) {
             return Ok(text.clone());
         }
-        let text = self.told(name, kept)?;
+        let text = self.explained(name, kept)?;
         kept.texts.insert(name.to_owned(), text.clone());
         Ok(text)
     }
@@ -72,10 +72,10 @@ impl Reasons {
         Ok(Kept { read_at: Instant::now(), read, market, texts: BTreeMap::new() })
     }
 
-    fn told(&self, name: &str, kept: &Kept) -> Result<String, Refusal> {
+    fn explained(&self, name: &str, kept: &Kept) -> Result<String, Refusal> {
         let history = self.served.as_ref().map(|served| history::about(&served.deployment, &served.clusters, name)).transpose();
         let history = history.map_err(|error| Refusal::Failed(error.to_string()))?;
-        explain::told(name, kept.read.clone(), kept.market.clone(), history).map_err(|error| {
+        explain::text_about(name, kept.read.clone(), kept.market.clone(), history).map_err(|error| {
             Refusal::Failed(match error {
                 ExplainError::Unknown(name, _) => {
                     format!("{name} is not in the cluster any more; with --stack NAME the console tells what was decided about it")

@@ -106,7 +106,7 @@ pub(super) struct Sources<'a> {
     pub(super) node_role: &'a str,
 }
 
-fn told<T, E: Display>(answer: Result<T, E>) -> Known<T> {
+fn known<T, E: Display>(answer: Result<T, E>) -> Known<T> {
     answer.map_err(|error| error.to_string())
 }
 
@@ -132,7 +132,7 @@ fn each<T: Sync, R: Send>(things: &[T], ask: impl Fn(&T) -> Known<R> + Sync) -> 
 
 /// Who asks, as AWS knows it.
 fn caller(account: Account<'_>) -> Known<String> {
-    let answer = told(account.ask(&["sts", "get-caller-identity"]))?;
+    let answer = known(account.ask(&["sts", "get-caller-identity"]))?;
     let name = text(&answer, "/Arn");
     if name.is_empty() { Err("the answer of sts get-caller-identity has no Arn".to_owned()) } else { Ok(name.to_owned()) }
 }
@@ -144,19 +144,19 @@ pub(super) fn gather(from: Sources<'_>) -> Facts {
         let caller = threads.spawn(|| caller(account));
         let stack = threads.spawn(|| Stack::read(&account, from.stack));
         let concurrency = threads.spawn(|| {
-            let answer = told(account.ask(&["lambda", "get-account-settings"]))?;
+            let answer = known(account.ask(&["lambda", "get-account-settings"]))?;
             let limit = answer.pointer("/AccountLimit/ConcurrentExecutions").and_then(Value::as_u64);
             limit.ok_or_else(|| "the answer of lambda get-account-settings has no limit".to_owned())
         });
-        let eks = threads.spawn(|| match told(account.cluster(cluster))? {
+        let eks = threads.spawn(|| match known(account.cluster(cluster))? {
             Some(eks) if eks.status.is_empty() => Err("the answer of eks describe-cluster has no state of the cluster".to_owned()),
             eks => Ok(eks),
         });
         let names = threads.spawn(|| {
-            let answer = told(account.ask(&["eks", "list-clusters"]))?;
+            let answer = known(account.ask(&["eks", "list-clusters"]))?;
             Ok(list(&answer, "/clusters").iter().filter_map(Value::as_str).map(str::to_owned).collect())
         });
-        let server = threads.spawn(|| told(kubernetes.server()));
+        let server = threads.spawn(|| known(kubernetes.server()));
         (joined(caller), joined(stack), joined(concurrency), joined(eks), joined(names), joined(server))
     });
     let unknown = "the stack cannot be read".to_owned();
@@ -182,12 +182,12 @@ pub(super) fn gather(from: Sources<'_>) -> Facts {
 }
 
 fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
-    let made = told(stack.resources(account))?;
+    let made = known(stack.resources(account))?;
     let of = |kind: &str| -> Vec<(String, String)> {
         made.iter().filter(|one| one.kind == kind).map(|one| (one.name.clone(), one.id.clone())).collect()
     };
     let functions = each(&of("AWS::Lambda::Function"), |(name, id)| {
-        let answer = told(account.ask(&["lambda", "get-function-configuration", "--function-name", id]))?;
+        let answer = known(account.ask(&["lambda", "get-function-configuration", "--function-name", id]))?;
         let at = |place: &str| text(&answer, place).to_owned();
         let reasons = [at("/StateReason"), at("/LastUpdateStatusReason")];
         Ok(Function {
@@ -200,15 +200,15 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
     });
     let queues = each(&of("AWS::SQS::Queue"), |(name, url)| {
         let asked = ["sqs", "get-queue-attributes", "--queue-url", url, "--attribute-names", "ApproximateNumberOfMessages"];
-        let answer = told(account.ask(&asked))?;
+        let answer = known(account.ask(&asked))?;
         let messages = text(&answer, "/Attributes/ApproximateNumberOfMessages").parse().unwrap_or_default();
         Ok(Queue { name: name.clone(), url: url.clone(), messages })
     });
     let (rules, schedules) = (of("AWS::Events::Rule"), of("AWS::Scheduler::Schedule"));
     let prefix = format!("{}-", stack.name);
     let disabled = (|| {
-        let found = told(account.ask(&["events", "list-rules", "--name-prefix", &prefix]))?;
-        let ticks = told(account.ask(&["scheduler", "list-schedules", "--name-prefix", &prefix]))?;
+        let found = known(account.ask(&["events", "list-rules", "--name-prefix", &prefix]))?;
+        let ticks = known(account.ask(&["scheduler", "list-schedules", "--name-prefix", &prefix]))?;
         let off = list(&found, "/Rules").iter().chain(list(&ticks, "/Schedules")).filter(|one| text(one, "/State") != "ENABLED");
         let off: Vec<&str> = off.map(|one| text(one, "/Name")).collect();
         let ours = rules.iter().chain(&schedules);
@@ -217,7 +217,7 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
             .map(|(name, _)| name.clone())
             .collect())
     })();
-    let alarms = told(Alarm::raised(account, stack, &made));
+    let alarms = known(Alarm::raised(account, stack, &made));
     Ok(Running { functions, queues, disabled, alarms })
 }
 
@@ -229,22 +229,22 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
         .collect();
     let select: Vec<&str> = std::iter::once("--filters").chain(filters.iter().map(String::as_str)).collect();
     let nodes = format!("arn:{}:iam::{}:role/{}", stack.partition, stack.account, from.node_role);
-    let node_role = told(account.role(from.node_role));
+    let node_role = known(account.role(from.node_role));
     let nodes = node_role.as_ref().ok().and_then(Option::as_ref).map_or(nodes, |role| role.arn.clone());
     let nodes = Some(nodes).filter(|_| from.node_role.len() <= ROLE_NAME_MAX);
     let arns: Vec<String> =
         FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned()).chain(nodes).filter(|arn| !arn.is_empty()).collect();
-    let entries = each(&arns, |arn| Ok(told(account.entry(cluster, arn))?.map(|entry| (arn.clone(), entry))));
+    let entries = each(&arns, |arn| Ok(known(account.entry(cluster, arn))?.map(|entry| (arn.clone(), entry))));
     Ok(thread::scope(|threads| {
-        let spot = threads.spawn(|| told(account.has_role(SPOT_ROLE)));
-        let subnets = threads.spawn(|| told(account.subnets(&select)));
-        let groups = threads.spawn(|| told(account.security_groups(&select)));
-        let secret = threads.spawn(|| if stack.takes_webhooks() { told(account.secret(stack.secret_parameter())) } else { Ok(None) });
+        let spot = threads.spawn(|| known(account.has_role(SPOT_ROLE)));
+        let subnets = threads.spawn(|| known(account.subnets(&select)));
+        let groups = threads.spawn(|| known(account.security_groups(&select)));
+        let secret = threads.spawn(|| if stack.takes_webhooks() { known(account.secret(stack.secret_parameter())) } else { Ok(None) });
         let others = threads.spawn(|| serving::other_stacks(account, stack, cluster));
         let table = stack.output("TableName");
         let uninstalled = threads.spawn(|| {
-            let record = told(account.uninstalled(table, cluster))?;
-            Ok(record.map(|record| [record.told(cluster), Uninstalled::remedy(account.0, table, cluster)]))
+            let record = known(account.uninstalled(table, cluster))?;
+            Ok(record.map(|record| [record.sentence(cluster), Uninstalled::remedy(account.0, table, cluster)]))
         });
         InAccount {
             entries: entries.map(|all| all.into_iter().flatten().collect()),
@@ -269,7 +269,7 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
             server.address, from.cluster
         ));
     }
-    let get = |arguments: &[&str]| told(from.kubernetes.get(arguments));
+    let get = |arguments: &[&str]| known(from.kubernetes.get(arguments));
     let named = |objects: Vec<Value>| {
         let references: Vec<String> = objects.iter().map(manifests::reference).collect();
         get(&references.iter().map(String::as_str).collect::<Vec<_>>())

@@ -93,7 +93,7 @@ fn tame(text: &str) -> String {
 }
 
 /// A decision, and how often it was repeated since, until when.
-struct Told<'a> {
+struct Repeated<'a> {
     decision: &'a DecisionRecord,
     last: &'a DecisionRecord,
     times: usize,
@@ -116,14 +116,14 @@ impl History {
         Some((end, self.decisions.iter().take(at).rev().find(is_cause)))
     }
 
-    /// The decisions; one that is repeated is told once.
-    fn told(&self) -> Vec<Told<'_>> {
-        let mut out: Vec<Told<'_>> = Vec::new();
+    /// The decisions; one that is repeated counts once.
+    fn without_repeats(&self) -> Vec<Repeated<'_>> {
+        let mut out: Vec<Repeated<'_>> = Vec::new();
         for decision in &self.decisions {
             let key = |one: &DecisionRecord| (one.kind, one.subject.clone(), one.message.clone());
-            match out.last_mut().filter(|told| key(told.last) == key(decision)) {
-                Some(told) => (told.last, told.times) = (decision, told.times + 1),
-                None => out.push(Told { decision, last: decision, times: 1 }),
+            match out.last_mut().filter(|former| key(former.last) == key(decision)) {
+                Some(former) => (former.last, former.times) = (decision, former.times + 1),
+                None => out.push(Repeated { decision, last: decision, times: 1 }),
             }
         }
         out
@@ -149,7 +149,7 @@ impl History {
         } else {
             let _ = writeln!(out, "decided about it before (UTC):");
         }
-        for Told { decision, last, times } in self.told() {
+        for Repeated { decision, last, times } in self.without_repeats() {
             let often = if times > 1 { format!(" ({times} times, the last at {})", shown(last.at)) } else { String::new() };
             let (kind, subject, message) = (kind(decision.kind), tame(&decision.subject), tame(&decision.message));
             let _ = writeln!(out, "  {}  {kind:<13}  {subject}: {message}{often}", shown(decision.at));

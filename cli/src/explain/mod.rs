@@ -125,7 +125,7 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
 ///
 /// # Errors
 /// A name that is unknown or ambiguous, and objects without which nothing is decided.
-pub(crate) fn told(name: &str, read: Manifests, market: Market, history: Option<History>) -> Result<String, ExplainError> {
+pub(crate) fn text_about(name: &str, read: Manifests, market: Market, history: Option<History>) -> Result<String, ExplainError> {
     let answered = present((name, None), read, market, PackingArg::Best, false);
     with_history(answered, history, name, false).map(|answer| answer.text)
 }

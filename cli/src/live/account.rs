@@ -134,7 +134,7 @@ impl Uninstalled {
     }
 
     /// What it means, for a person.
-    pub(crate) fn told(&self, cluster: &str) -> String {
+    pub(crate) fn sentence(&self, cluster: &str) -> String {
         let at =
             |at: Option<jiff::Timestamp>, word: &str| at.map(|at| format!(" {word} {}", at.strftime("%F %H:%M UTC"))).unwrap_or_default();
         let (at, until) = (at(self.at, "on"), at(self.until, "until"));
@@ -377,7 +377,7 @@ mod tests {
         let data = serde_json::to_string(&record).unwrap();
         let until = |second: i64| json!({"Item": {"pk": {"S": "x"}, "data": {"S": data}, "ttl": {"N": second.to_string()}}});
         let second = now.as_second();
-        let told = |item: Value| Uninstalled::of(&item, now).map(|found| found.told("shop"));
+        let told = |item: Value| Uninstalled::of(&item, now).map(|found| found.sentence("shop"));
         let is = "Whittle was uninstalled from shop on 2026-01-01 12:30 UTC: nothing is launched for it until 2026-01-10 00:01 UTC";
         assert_eq!(told(until(second + 60)).as_deref(), Some(is));
         assert_eq!(told(until(second)), None);

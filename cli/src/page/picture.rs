@@ -1,6 +1,6 @@
 //! What was last seen of a cluster, and how much of it a page has.
 
-use super::view::{State, told};
+use super::view::{State, new_lines};
 use crate::money::Currency;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl Picture {
             "cost": self.cost.nanos(),
             "spent": self.costs.spent(self.now),
             "version": self.version,
-            "told": told(&self.lines, seen.lines),
+            "told": new_lines(&self.lines, seen.lines),
             "lines": self.lines.len(),
             "steps": self.costs.steps.get(seen.costs..).unwrap_or_default(),
             "costs": self.costs.steps.len(),

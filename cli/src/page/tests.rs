@@ -1,5 +1,5 @@
 use super::picture::Costs;
-use super::view::told;
+use super::view::new_lines;
 use super::{Document, Guard, parts_for};
 use jiff::Timestamp;
 use serde_json::json;
@@ -33,7 +33,7 @@ fn costs_add_up_over_time_however_often_they_are_read() {
 #[test]
 fn a_page_gets_the_lines_that_it_lacks() {
     let lines: Vec<Line> = (0..3_000).map(|second| line(second, 0.0)).collect();
-    let texts = |seen| serde_json::to_value(told(&lines, seen)).unwrap();
+    let texts = |seen| serde_json::to_value(new_lines(&lines, seen)).unwrap();
     assert_eq!(texts(2_998), json!([[2_998_000, "cloud", "line at 2998"], [2_999_000, "cloud", "line at 2999"]]));
     assert_eq!(texts(3_000), json!([]));
     assert_eq!(texts(9_999), json!([]), "a page of an earlier session");

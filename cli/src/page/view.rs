@@ -154,10 +154,10 @@ impl Pool {
 
 /// A line of the timeline: milliseconds, what it is about, text.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Told<'a>(i64, LineKind, &'a str);
+pub(crate) struct NewLine<'a>(i64, LineKind, &'a str);
 
 /// The lines that a page with `seen` of them does not have; of too many, the last.
-pub(crate) fn told(lines: &[Line], seen: usize) -> Vec<Told<'_>> {
+pub(crate) fn new_lines(lines: &[Line], seen: usize) -> Vec<NewLine<'_>> {
     let first = seen.max(lines.len().saturating_sub(LINES_MAX)).min(lines.len());
-    lines[first..].iter().map(|line| Told(line.at.as_millisecond(), line.kind, &line.text)).collect()
+    lines[first..].iter().map(|line| NewLine(line.at.as_millisecond(), line.kind, &line.text)).collect()
 }

@@ -53,13 +53,13 @@ impl Autoscalers {
     /// Sets the replicas of workloads that no option names as their autoscalers would. Returns notes.
     pub(super) fn scale(&self, makers: &mut [PodMaker], asked: &[Replicas]) -> Vec<String> {
         let free = makers.iter_mut().filter(|maker| !asked.iter().any(|replicas| replicas.means(maker)));
-        told(free.filter_map(|maker| self.0.get(&key(maker))?.scale(maker)))
+        notes_or_sum(free.filter_map(|maker| self.0.get(&key(maker))?.scale(maker)))
     }
 
     /// The same where the workload or its autoscaler is changed.
     pub(super) fn scale_changed(&self, makers: &mut [PodMaker]) -> Vec<String> {
         let scaled = |maker: &mut PodMaker| self.0.get(&key(maker)).filter(|one| one.changed || maker.changed)?.scale(maker);
-        told(makers.iter_mut().filter_map(scaled))
+        notes_or_sum(makers.iter_mut().filter_map(scaled))
     }
 }
 
@@ -91,7 +91,7 @@ impl Autoscaler {
 }
 
 /// The notes about workloads, or one if these are many.
-fn told(scaled: impl Iterator<Item = (String, String)>) -> Vec<String> {
+fn notes_or_sum(scaled: impl Iterator<Item = (String, String)>) -> Vec<String> {
     let (workloads, notes): (Vec<String>, Vec<String>) = scaled.unzip();
     if notes.len() <= TOLD_EACH_MAX {
         return notes;

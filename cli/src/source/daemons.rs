@@ -33,7 +33,7 @@ pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
             }
         }
     }
-    without_room.into_iter().map(|(set, (nodes, resources))| told(&set, &nodes, &resources)).collect()
+    without_room.into_iter().map(|(set, (nodes, resources))| remark(&set, &nodes, &resources)).collect()
 }
 
 /// The pods that are bound to a node.
@@ -41,7 +41,7 @@ fn on<'o>(node: &StateNode, objects: &'o ClusterObjects) -> impl Iterator<Item =
     node.pods.iter().filter_map(|at| objects.pods.get(*at))
 }
 
-fn told(set: &str, nodes: &[&str], resources: &BTreeSet<String>) -> Remark {
+fn remark(set: &str, nodes: &[&str], resources: &BTreeSet<String>) -> Remark {
     let named = first_named(nodes, NAMED_MAX);
     let resources = resources.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     Remark::warning(format!(

@@ -67,14 +67,14 @@ impl ChangedTemplates {
 
     /// What the change makes of the costs of a machine's volumes, which are part of no price.
     pub(super) fn volume_costs(&self) -> Vec<String> {
-        let told = |(name, ChangedClass { before, after }): (&String, &ChangedClass)| {
+        let remark = |(name, ChangedClass { before, after }): (&String, &ChangedClass)| {
             let [was, is] = [before, after].map(whittle_solver::volume_cost);
             let change = money::signed(money::a_month(was, is));
             let line =
                 format!("EC2NodeClass {name}: the volumes of each machine cost {is} instead of {was}, {change} a month: no price has them");
             (was != is).then_some(line)
         };
-        self.classes.iter().filter_map(told).collect()
+        self.classes.iter().filter_map(remark).collect()
     }
 
     /// Writes what the controllers of a cluster would find: the new hash of a pool, and which machines of a class have drifted. Returns what
@@ -101,13 +101,13 @@ impl ChangedTemplates {
                 all.retain(|condition| condition.type_ != conditions::DRIFTED || condition.reason != reason);
             }
         }
-        let told = |(class, machines)| {
+        let remark = |(class, machines)| {
             format!(
                 "EC2NodeClass {class}: {machines} of its machines had drifted before the change, and count as before: whether they match it now is \
                  not known here"
             )
         };
-        unknown.into_iter().map(told).collect()
+        unknown.into_iter().map(remark).collect()
     }
 }
 

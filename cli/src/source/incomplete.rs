@@ -23,8 +23,8 @@ pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
     let classes = (0 < unbound && objects.storage_classes.is_empty()).then(|| format!("StorageClasses of {}", of_claims(unbound)));
     [
         of_pods(objects),
-        volumes.map(|what| told(&what, unplaced, "pv")),
-        classes.map(|what| told(&what, unplaced, "storageclasses")),
+        volumes.map(|what| remark(&what, unplaced, "pv")),
+        classes.map(|what| remark(&what, unplaced, "storageclasses")),
         of_daemons(objects),
     ]
     .into_iter()
@@ -56,7 +56,7 @@ fn of_pods(objects: &ClusterObjects) -> Option<Remark> {
     let is_known = |claim: &String| known.contains(claim);
     (!referring.is_empty() && !referring.iter().flatten().any(is_known)).then(|| {
         let what = format!("PersistentVolumeClaims of {}", counted(referring.len(), "pod"));
-        told(&what, "pods that use them have no place here", "pvc,pv,storageclasses")
+        remark(&what, "pods that use them have no place here", "pvc,pv,storageclasses")
     })
 }
 
@@ -67,10 +67,10 @@ fn of_daemons(objects: &ClusterObjects) -> Option<Remark> {
     let sets: Vec<&str> = owners.filter(|owner| owner.kind == "DaemonSet").map(|owner| owner.name.as_str()).collect();
     let is_missing = !sets.is_empty() && !sets.iter().any(|name| known.contains(name));
     let what = is_missing.then(|| format!("DaemonSets of {}", counted(sets.len(), "pod")))?;
-    Some(told(&what, "new machines are planned without their pods", "daemonsets"))
+    Some(remark(&what, "new machines are planned without their pods", "daemonsets"))
 }
 
-fn told(what: &str, so: &str, resources: &str) -> Remark {
+fn remark(what: &str, so: &str, resources: &str) -> Remark {
     Remark::warning(format!(
         "none of the {what} is among the objects, so that {so}: add those of the cluster (`kubectl get -A -o yaml {resources}`)"
     ))

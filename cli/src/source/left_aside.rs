@@ -109,9 +109,9 @@ pub(super) fn remarks(objects: &ClusterObjects) -> Vec<Remark> {
     let pods: Vec<String> = on_nodes.into_iter().flat_map(|(_, pods)| pods).collect();
     let of_nodes = if nodes == 1 { "a node that is" } else { "nodes that are" };
     let on_nodes = (0 < nodes).then(|| (format!("on {of_nodes} not among the objects"), pods));
-    let told = |(why, pods): (String, Vec<String>)| {
+    let remark = |(why, pods): (String, Vec<String>)| {
         let named = first_named(&pods, NAMED_MAX);
         Remark::note(format!("left aside: {named}: {why}"))
     };
-    on_nodes.into_iter().chain(others).map(told).collect()
+    on_nodes.into_iter().chain(others).map(remark).collect()
 }

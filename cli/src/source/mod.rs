@@ -342,11 +342,11 @@ fn other_schedulers(read: &Manifests) -> Vec<Remark> {
     for pod in read.objects.pods.iter().filter(|pod| !pod.is_bound() && !pod.is_terminal()).filter(is_other) {
         *pods.entry(&pod.spec.scheduler_name).or_default() += 1;
     }
-    let told = |(name, pods): (&str, usize)| {
+    let remark = |(name, pods): (&str, usize)| {
         let wait = if pods == 1 { "1 pod waits".to_owned() } else { format!("{pods} pods wait") };
         Remark::note(format!("{wait} for the scheduler {name:?} (spec.schedulerName): planned as if it bound pods as Kubernetes' own does"))
     };
-    pods.into_iter().map(told).collect()
+    pods.into_iter().map(remark).collect()
 }
 
 /// PriorityClasses that pods name and that are not given, if nothing else says what they are worth.
@@ -358,11 +358,11 @@ fn unknown_priorities(read: &Manifests) -> Vec<Remark> {
         *pods.entry(&pod.spec.priority_class_name).or_default() += 1;
     }
     let unknown = pods.into_iter().filter(|(name, _)| !known.contains(name));
-    let told = |(name, pods)| {
+    let remark = |(name, pods)| {
         let count = if pods == 1 { "1 pod that names it counts".to_owned() } else { format!("{pods} pods that name it count") };
         Remark::note(format!("PriorityClass {name:?} is not given: {count} as of priority 0"))
     };
-    unknown.map(told).collect()
+    unknown.map(remark).collect()
 }
 
 /// NodePools whose machine cost is invalid.
@@ -404,10 +404,10 @@ fn without_invalid_pools(pools: &mut [NodePool], offered: &mut InstanceTypesByPo
 
 /// The NodeOverlays that change nothing, and why.
 fn unused_overlays(read: &Manifests, offered: &InstanceTypesByPool) -> Vec<Remark> {
-    let told = |(name, why): (&str, String)| Remark::warning(format!("NodeOverlay {name:?} has no effect: {why}"));
+    let remark = |(name, why): (&str, String)| Remark::warning(format!("NodeOverlay {name:?} has no effect: {why}"));
     if !overlays_apply(read) {
         let off = || "plan-settings turns the feature gate NodeOverlay off".to_owned();
-        return read.objects.node_overlays.iter().map(|overlay| told((&overlay.metadata.name, off()))).collect();
+        return read.objects.node_overlays.iter().map(|overlay| remark((&overlay.metadata.name, off()))).collect();
     }
     let statuses = overlays::apply(&read.objects.node_overlays, &read.objects.node_pools, offered.clone()).statuses;
     let why = |status: &OverlayStatus| match status {
@@ -422,7 +422,7 @@ fn unused_overlays(read: &Manifests, offered: &InstanceTypesByPool) -> Vec<Remar
             Some(format!("NodeOverlay {other:?} of the same weight changes the same: give one of them another weight"))
         }
     };
-    statuses.iter().filter_map(|(name, status)| Some(told((name, why(status)?)))).collect()
+    statuses.iter().filter_map(|(name, status)| Some(remark((name, why(status)?)))).collect()
 }
 
 fn overlays_apply(read: &Manifests) -> bool {

@@ -92,7 +92,7 @@ impl Offers {
         let abroad = elsewhere_than(tables.region.as_str(), manifests);
         assumptions.extend(abroad.map(|told| format!("{told}; whether something cheaper is sold there is not known")));
         assumptions.extend(manifests.objects.node_pools.iter().filter_map(|pool| unsold(pool, &tables)));
-        assumptions.extend(running::told(&unlisted, tables.region.as_str()));
+        assumptions.extend(running::assumption(&unlisted, tables.region.as_str()));
         if manifests.node_classes.iter().any(|class| class.spec.family().is_windows()) {
             assumptions.push("machines for Windows are counted at the price of Linux, without the licence, as Karpenter does".to_owned());
         }
@@ -152,7 +152,7 @@ fn unsold(pool: &NodePool, tables: &Catalog) -> Option<String> {
     let is_sold = |name: &str| tables.on_demand.contains_key(name) || tables.spot.contains_key(name);
     let unsold: Vec<&str> =
         named.map(String::as_str).filter(|name| !is_sold(name) && !requirements::is_misspelt(labels::INSTANCE_TYPE, name)).collect();
-    let told = || {
+    let sentence = || {
         format!(
             "{} {:?} names types that the built-in tables of {} do not have: {}; docs/catalog.md says how to give others",
             if pool.is_converted_provisioner() { "Provisioner" } else { NodePool::KIND },
@@ -161,7 +161,7 @@ fn unsold(pool: &NodePool, tables: &Catalog) -> Option<String> {
             unsold.join(", ")
         )
     };
-    (!unsold.is_empty()).then(told)
+    (!unsold.is_empty()).then(sentence)
 }
 
 /// That the tables have no prices of a region, and which stand for them.

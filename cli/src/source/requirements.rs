@@ -81,12 +81,12 @@ const CAPACITY_TYPES: [&str; 3] = [labels::CAPACITY_ON_DEMAND, labels::CAPACITY_
 fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
     let key = canonical_key(&requirement.key);
     if !labels::WELL_KNOWN.contains(&key) {
-        let told = |meant| {
+        let remark = |meant| {
             let message =
                 format!("no instance type has the label {key}, so that nodes get it as a label of their own: did you mean {meant}?");
             FieldError::new(path.clone(), message)
         };
-        return meant_key(key).into_iter().map(told).collect();
+        return meant_key(key).into_iter().map(remark).collect();
     }
     let known = match key {
         labels::INSTANCE_TYPE => &names().types,
@@ -100,12 +100,12 @@ fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
         _ => return Vec::new(),
     };
     let values = requirement.values.iter().filter(|_| requirement.operator == Operator::In);
-    let told = |value: &String| {
+    let remark = |value: &String| {
         let meant = meant_values(key, value, known.iter().map(String::as_str), Known::Some);
         let message = || format!("no instance type has {key} {value:?}: did you mean {}?", meant.join(" or "));
         (!meant.is_empty()).then(|| FieldError::new(path.clone(), message()))
     };
-    values.filter_map(told).collect()
+    values.filter_map(remark).collect()
 }
 
 /// Whether a value of a well-known label is near to others, and none that instance types have.

@@ -44,7 +44,7 @@ pub(super) fn unlisted(objects: &ClusterObjects, tables: &Catalog) -> BTreeMap<S
 }
 
 /// What is said of them; nothing if there are none.
-pub(super) fn told(unlisted: &BTreeMap<String, String>, region: &str) -> Option<String> {
+pub(super) fn assumption(unlisted: &BTreeMap<String, String>, region: &str) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     unlisted.values().for_each(|place| *counts.entry(place.as_str()).or_default() += 1);
     let mut shown: Vec<String> = counts.iter().take(NAMED).map(|(place, machines)| format!("{place} ({machines})")).collect();
@@ -116,10 +116,14 @@ mod tests {
         let objects = read_text("in.yaml", &running).unwrap().objects;
         let found = unlisted(&objects, &tables);
         assert_eq!(found.keys().collect::<Vec<_>>(), ["abroad", "new-1", "new-2"]);
-        let said = told(&found, "us-east-1").unwrap();
+        let said = assumption(&found, "us-east-1").unwrap();
         assert!(said.contains("tables of us-east-1 do not have: m5.large in eu-west-1a (1), m99.large in us-east-1a (2); since"), "{said}");
-        assert_eq!(told(&BTreeMap::new(), "us-east-1"), None);
+        assert_eq!(assumption(&BTreeMap::new(), "us-east-1"), None);
         let many = (0..5).map(|at| (format!("c{at}"), format!("m{at}.large in a"))).collect();
-        assert!(told(&many, "us-east-1").unwrap().contains("m2.large in a (1), 2 more; since"), "{:?}", told(&many, "us-east-1"));
+        assert!(
+            assumption(&many, "us-east-1").unwrap().contains("m2.large in a (1), 2 more; since"),
+            "{:?}",
+            assumption(&many, "us-east-1")
+        );
     }
 }

@@ -38,14 +38,14 @@ impl RuntimeClasses {
                 *unknown.entry(name).or_default() += 1;
             }
         }
-        let told = |(name, pods): (&str, usize)| {
+        let remark = |(name, pods): (&str, usize)| {
             let lack = if pods == 1 { "1 pod that names it lacks".to_owned() } else { format!("{pods} pods that name it lack") };
             Remark::note(format!(
                 "RuntimeClass {name:?} is not given: {lack} what it adds (overhead, nodeSelector, tolerations), and a server without it \
                  refuses such pods"
             ))
         };
-        unknown.into_iter().map(told).collect()
+        unknown.into_iter().map(remark).collect()
     }
 }
 

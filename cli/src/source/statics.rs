@@ -11,7 +11,7 @@ use whittle_units::Price;
 
 /// A note for each static NodePool that has more or fewer machines than it keeps.
 pub(super) fn remarks(objects: &ClusterObjects, types: &InstanceTypesByPool) -> Vec<Remark> {
-    let told = |pool: &NodePool| {
+    let remark = |pool: &NodePool| {
         let keeps = usize::try_from(pool.spec.replicas?).unwrap_or_default();
         let name = &pool.metadata.name;
         let has = machines(objects, name, |metadata| !metadata.is_deleting());
@@ -34,7 +34,7 @@ pub(super) fn remarks(objects: &ClusterObjects, types: &InstanceTypesByPool) -> 
             (false, _) => Remark::warning(format!("{begins}: {uncounted}; spec.limits.nodes lets no others be launched: {RAISE}")),
         })
     };
-    objects.node_pools.iter().filter_map(told).collect()
+    objects.node_pools.iter().filter_map(remark).collect()
 }
 
 /// What helps a NodePool whose limit is below what it keeps.
@@ -78,12 +78,12 @@ mod tests {
     use std::sync::Arc;
 
     /// What is said of a NodePool that keeps so many machines and has others.
-    fn told(keeps: usize, has: usize) -> Vec<String> {
-        told_of(&format!("replicas: {keeps}"), has)
+    fn remarks_on(keeps: usize, has: usize) -> Vec<String> {
+        remarks_with(&format!("replicas: {keeps}"), has)
     }
 
     /// The same of a NodePool with these fields.
-    fn told_of(fields: &str, has: usize) -> Vec<String> {
+    fn remarks_with(fields: &str, has: usize) -> Vec<String> {
         let pool = format!(
             "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: st}}, spec: {{{fields}, template: {{spec: \
              {{nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}, requirements: [{{key: \
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn what_a_static_pool_launches_or_removes_is_told() {
         assert_eq!(
-            told(3, 0),
+            remarks_on(3, 0),
             [
                 "note: NodePool \"st\" keeps 3 machines (spec.replicas) and has 0: 3 machines more to launch, which the sums here do not count: \
               $0.1920/h each at least, $0.5760/h together, $420.48 a month"
@@ -108,13 +108,13 @@ mod tests {
         );
         let fewer =
             "note: NodePool \"st\" keeps 1 machine (spec.replicas) and has 3: 2 machines to remove, which the sums here do not count";
-        assert_eq!(told(1, 3), [fewer]);
-        assert!(told(3, 3).is_empty() && told(0, 0).is_empty());
+        assert_eq!(remarks_on(1, 3), [fewer]);
+        assert!(remarks_on(3, 3).is_empty() && remarks_on(0, 0).is_empty());
     }
 
     #[test]
     fn no_more_is_told_to_launch_than_the_limit_allows() {
-        let limited = |nodes: usize, has: usize| told_of(&format!("limits: {{nodes: {nodes}}}, replicas: 3"), has);
+        let limited = |nodes: usize, has: usize| remarks_with(&format!("limits: {{nodes: {nodes}}}, replicas: 3"), has);
         let two = "warning: NodePool \"st\" keeps 3 machines (spec.replicas) and has 0: 2 machines more to launch, which the sums \
                    here do not count: $0.1920/h each at least, $0.3840/h together, $280.32 a month; spec.limits.nodes lets no others \
                    be launched: raise it, or lower spec.replicas";
@@ -122,7 +122,7 @@ mod tests {
         let none = "warning: NodePool \"st\" keeps 3 machines (spec.replicas) and has 2: spec.limits.nodes lets no more be launched: \
                     raise it, or lower spec.replicas";
         assert_eq!(limited(2, 2), [none]);
-        assert_eq!(limited(3, 0), told(3, 0));
+        assert_eq!(limited(3, 0), remarks_on(3, 0));
         assert!(limited(2, 3).is_empty());
     }
 }

@@ -8,7 +8,7 @@ use whittle_ec2::facts::{Catalog, Zone};
 /// The tables of a region with the names that zones have in the account of these manifests, as far as they tell: a type that runs in
 /// us-east-1c may be sold there, though it is not in use1-az3, after which the tables name that zone.
 pub(super) fn named_as_in(manifests: &Manifests, mut tables: Catalog) -> Catalog {
-    let names = names(&tables.zones, told(manifests));
+    let names = names(&tables.zones, known_zones(manifests));
     if names.iter().all(|(table, account)| table == account) {
         return tables;
     }
@@ -26,7 +26,7 @@ pub(super) fn named_as_in(manifests: &Manifests, mut tables: Catalog) -> Catalog
 }
 
 /// Zones of which the manifests tell both name and id; what EC2 said of subnets first.
-fn told(manifests: &Manifests) -> impl Iterator<Item = Zone> {
+fn known_zones(manifests: &Manifests) -> impl Iterator<Item = Zone> {
     let subnets = manifests.node_classes.iter().flat_map(|class| &class.status.subnets);
     let of_subnets = subnets.map(|subnet| Zone { name: subnet.zone.clone(), id: subnet.zone_id.clone() });
     let nodes = manifests.objects.nodes.iter().map(|node| &node.metadata);
@@ -40,9 +40,9 @@ fn of_labels(metadata: &ObjectMeta) -> Option<Zone> {
 }
 
 /// The account's name of each zone, by its name in the tables. Zones of which nothing is told keep their names, unless another has it.
-fn names(zones: &[Zone], told: impl Iterator<Item = Zone>) -> BTreeMap<String, String> {
+fn names(zones: &[Zone], known: impl Iterator<Item = Zone>) -> BTreeMap<String, String> {
     let mut by_id: BTreeMap<String, String> = BTreeMap::new();
-    for Zone { name, id } in told {
+    for Zone { name, id } in known {
         let is_of_region = !name.is_empty() && zones.iter().any(|zone| zone.id == id);
         // Two names of an id, or two ids of a name, are of two accounts: the first counts.
         if is_of_region && !by_id.contains_key(&id) && by_id.values().all(|other| *other != name) {

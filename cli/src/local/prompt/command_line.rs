@@ -375,13 +375,13 @@ pub(super) fn parse(words: &[String]) -> Result<Result<Line, String>, String> {
             if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand) {
                 return Ok(Err(text));
             }
-            Err(told(&text))
+            Err(error_text(&text))
         }
     }
 }
 
 /// What is wrong with a command, in one paragraph: what follows the first line belongs to it.
-fn told(text: &str) -> String {
+fn error_text(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
     // Nobody wants to pass an unknown option as a name, which is what the parser's tip is about.
     let is_said = |line: &&str| !line.is_empty() && !["For more information", "tip: to pass "].iter().any(|start| line.starts_with(start));
