@@ -5,7 +5,7 @@
 //! that the queue takes both for one message.
 
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_claims::LookKind;
+use whittle_claims::PostKind;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// The time between two posts of a kind, less what the first was late.
@@ -24,7 +24,7 @@ const BACKOFF_MAX: SignedDuration = SignedDuration::from_secs(16);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Post these kinds.
-    Post(BTreeSet<LookKind>),
+    Post(BTreeSet<PostKind>),
     /// Ask again at this time, or after the next bell.
     Wait(Timestamp),
     /// Ask again after the next bell, or after the answer to the post that is under way.
@@ -61,17 +61,17 @@ struct Backoff {
 /// What is due, and what is under way.
 #[derive(Clone, Debug, Default)]
 pub struct Bells {
-    due: BTreeSet<LookKind>,
-    under_way: BTreeSet<LookKind>,
+    due: BTreeSet<PostKind>,
+    under_way: BTreeSet<PostKind>,
     /// When the last post of each kind began.
-    posted: BTreeMap<LookKind, Timestamp>,
+    posted: BTreeMap<PostKind, Timestamp>,
     failures: u32,
     backoff: Option<Backoff>,
 }
 
 impl Bells {
     /// Something of this kind has changed.
-    pub fn ring(&mut self, kind: LookKind) {
+    pub fn ring(&mut self, kind: PostKind) {
         self.due.insert(kind);
     }
 
@@ -100,12 +100,12 @@ impl Bells {
     }
 
     /// Everything that is due, however soon after the last post: for the end of the process.
-    pub fn last(&self) -> BTreeSet<LookKind> {
+    pub fn last(&self) -> BTreeSet<PostKind> {
         self.due.clone()
     }
 
     /// A post of these kinds begins. What is rung from now on is due again afterwards.
-    pub fn begin(&mut self, kinds: BTreeSet<LookKind>, now: Timestamp) {
+    pub fn begin(&mut self, kinds: BTreeSet<PostKind>, now: Timestamp) {
         for kind in &kinds {
             self.due.remove(kind);
             self.posted.insert(*kind, now);
@@ -135,7 +135,7 @@ impl Bells {
 
     /// When a due kind may be posted. A time in the future that only a clock set back explains counts as past, or nothing would be
     /// posted until the clock is there again.
-    fn ready_at(&self, kind: LookKind, now: Timestamp) -> Timestamp {
+    fn ready_at(&self, kind: PostKind, now: Timestamp) -> Timestamp {
         let posted = self.posted.get(&kind).filter(|posted| **posted <= now).map(|posted| slot_after(*posted));
         let retry = self.backoff.filter(|backoff| backoff.since <= now).map(|backoff| backoff.since + backoff.wait);
         posted.into_iter().chain(retry).max().unwrap_or(now)

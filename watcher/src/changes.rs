@@ -6,7 +6,7 @@
 
 use crate::objects::{Definition, Node, NodeClaim, NodeState, Pod, PodState};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_claims::LookKind;
+use whittle_claims::PostKind;
 
 /// A message of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl PodChanges {
     /// What a change of a pod rings. A pod rings when it becomes unschedulable, and again when its spec changes or the scheduler says
     /// something else of it: it tried the pod on the nodes that have come, and others have taken the place that was planned for it. What
     /// changes within a second is one post.
-    pub fn take(&mut self, change: Change<Pod>) -> Option<LookKind> {
+    pub fn take(&mut self, change: Change<Pod>) -> Option<PostKind> {
         match change {
             Change::ListBegins => self.seen.begin_list(),
             Change::Present(pod) => {
@@ -94,7 +94,7 @@ impl PodChanges {
                     if self.is_newer(&pod.version) {
                         self.newest = Some(pod.version);
                     }
-                    return Some(LookKind::Pods);
+                    return Some(PostKind::Pods);
                 }
             }
             Change::Gone(pod) => _ = self.seen.forget(&pod.uid),
@@ -111,7 +111,7 @@ pub struct NodeChanges(Seen<NodeState>);
 impl NodeChanges {
     /// What a change of a node rings. Changes of a node that takes pods already, such as its reports of every five minutes, ring
     /// nothing.
-    pub fn take(&mut self, change: Change<Node>) -> Option<LookKind> {
+    pub fn take(&mut self, change: Change<Node>) -> Option<PostKind> {
         match change {
             Change::ListBegins => {
                 self.0.begin_list();
@@ -124,9 +124,9 @@ impl NodeChanges {
             }
             Change::Gone(node) => {
                 self.0.forget(&node.uid);
-                Some(LookKind::Deletions)
+                Some(PostKind::Deletions)
             }
-            Change::ListEnds => (!self.0.end_list().is_empty()).then_some(LookKind::Deletions),
+            Change::ListEnds => (!self.0.end_list().is_empty()).then_some(PostKind::Deletions),
         }
     }
 }
@@ -137,7 +137,7 @@ pub struct NodeClaimChanges(Seen<bool>);
 
 impl NodeClaimChanges {
     /// What a change of a NodeClaim rings: its deletion, once. Its machine is then to be ended.
-    pub fn take(&mut self, change: Change<NodeClaim>) -> Option<LookKind> {
+    pub fn take(&mut self, change: Change<NodeClaim>) -> Option<PostKind> {
         let is_deleted = match change {
             Change::ListBegins => {
                 self.0.begin_list();
@@ -147,7 +147,7 @@ impl NodeClaimChanges {
             Change::Gone(claim) => self.0.forget(&claim.uid) == Some(false),
             Change::ListEnds => self.0.end_list().contains(&false),
         };
-        is_deleted.then_some(LookKind::Deletions)
+        is_deleted.then_some(PostKind::Deletions)
     }
 }
 
@@ -157,7 +157,7 @@ pub struct DefinitionChanges(Seen<i64>);
 
 impl DefinitionChanges {
     /// What a change of a definition rings. What is written to its status or metadata rings nothing.
-    pub fn take(&mut self, change: Change<Definition>) -> Option<LookKind> {
+    pub fn take(&mut self, change: Change<Definition>) -> Option<PostKind> {
         let is_edited = match change {
             Change::ListBegins => {
                 self.0.begin_list();
@@ -173,20 +173,20 @@ impl DefinitionChanges {
                 false
             }
         };
-        is_edited.then_some(LookKind::Pools)
+        is_edited.then_some(PostKind::Pools)
     }
 }
 
-fn rings(before: Option<NodeState>, now: NodeState) -> Option<LookKind> {
+fn rings(before: Option<NodeState>, now: NodeState) -> Option<PostKind> {
     let was_deleting = before.is_some_and(|before| before.is_deleting);
     if now.is_deleting {
-        return (!was_deleting).then_some(LookKind::Deletions);
+        return (!was_deleting).then_some(PostKind::Deletions);
     }
     match before {
-        None => Some(LookKind::Nodes),
+        None => Some(PostKind::Nodes),
         // A node that takes pods has nothing more to be registered.
         Some(_) if now.is_initialized => None,
-        Some(before) => (before.progress != now.progress || before.is_initialized).then_some(LookKind::Nodes),
+        Some(before) => (before.progress != now.progress || before.is_initialized).then_some(PostKind::Nodes),
     }
 }
 

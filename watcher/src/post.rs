@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use whittle_claims::{Look, LookKind};
+use whittle_claims::{PostKind, WatcherPost};
 use whittle_units::{ClusterName, Region, Timestamp};
 
 /// A connection that takes longer than this is not made.
@@ -79,20 +79,20 @@ impl Poster {
     }
 
     /// Tells the relay of these kinds, and up to which version of a pod they were seen.
-    pub async fn post(&self, kinds: &BTreeSet<LookKind>, seen: Option<String>) -> Result<(), PostError> {
+    pub async fn post(&self, kinds: &BTreeSet<PostKind>, seen: Option<String>) -> Result<(), PostError> {
         match timeout(POST_MAX, self.send(kinds, seen)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(PostError::TimedOut),
         }
     }
 
-    async fn send(&self, kinds: &BTreeSet<LookKind>, seen: Option<String>) -> Result<(), PostError> {
+    async fn send(&self, kinds: &BTreeSet<PostKind>, seen: Option<String>) -> Result<(), PostError> {
         let credentials = self.credentials(SystemTime::now()).await?;
         // After the wait for credentials: the signature, and the message, are of this moment.
         let now = SystemTime::now();
         let sent_at = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
-        let look = Look { seen, ..Look::new(self.cluster.clone(), sent_at, kinds.iter().copied()) };
-        let body = serde_json::to_vec(&look).map_err(|error| PostError::Signature(error.to_string()))?;
+        let post = WatcherPost { seen, ..WatcherPost::new(self.cluster.clone(), sent_at, kinds.iter().copied()) };
+        let body = serde_json::to_vec(&post).map_err(|error| PostError::Signature(error.to_string()))?;
         let request = signed(&self.url, &self.region, body, &credentials, now)?;
         let answer = self.client.request(request.map(Full::from)).await.map_err(|error| PostError::Unreachable(error.into()))?;
         let status = answer.status();

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
-use whittle_claims::LookKind;
+use whittle_claims::PostKind;
 use whittle_units::Timestamp;
 
 /// Pods that no node has been found for. A pod leaves the watch when it is bound.
@@ -129,7 +129,7 @@ impl Watcher {
         self.stop(under_way).await;
     }
 
-    fn begin(&mut self, kinds: BTreeSet<LookKind>, now: Timestamp) -> BoxFuture<'static, Outcome> {
+    fn begin(&mut self, kinds: BTreeSet<PostKind>, now: Timestamp) -> BoxFuture<'static, Outcome> {
         self.bells.begin(kinds.clone(), now);
         let (poster, seen) = (Arc::clone(&self.poster), self.pod_changes.newest().map(str::to_owned));
         Box::pin(async move { poster.post(&kinds, seen).await })
@@ -173,7 +173,7 @@ impl Watcher {
         }
     }
 
-    fn ring(&mut self, rung: Option<LookKind>) {
+    fn ring(&mut self, rung: Option<PostKind>) {
         if let Some(kind) = rung {
             tracing::debug!(kind = kind.as_str(), "rung");
             self.bells.ring(kind);

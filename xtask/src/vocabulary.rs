@@ -23,6 +23,7 @@ const RETIRED: &[(&str, &str)] = &[
     ("Ground", "ProblemBuilder"),
     ("HELD_AGAIN", "RETRY_WHEN_HELD"),
     ("LeftToTick", "SkipUntilTick"),
+    ("LookKind", "PostKind"),
     ("Makers", "WorkloadManifests"),
     ("OneLookBelieved", "SingleReadTrusted"),
     ("Outlook", "QuickCheck"),

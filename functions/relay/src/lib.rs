@@ -12,7 +12,7 @@ pub use recent::Recent;
 pub use secret::cluster_secret;
 
 use serde::Deserialize;
-use whittle_claims::{DecisionKind, Doorbell, LOOK_AGE_MAX, LOOK_BYTES_MAX, LOOK_VERSION, Look, LookKind};
+use whittle_claims::{DecisionKind, Doorbell, POST_AGE_MAX, POST_BYTES_MAX, POST_VERSION, PostKind, WatcherPost};
 use whittle_ports::{Clock, HandleError, Queues, Report, Settings, rights};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -63,10 +63,10 @@ pub enum Refusal {
     #[error("the body is not an AdmissionReview: {0}")]
     NotAReview(String),
     #[error("the body is neither an AdmissionReview nor a message of the watcher: {0}")]
-    NotALook(String),
+    NotAPost(String),
     #[error("version {0} of the watcher's message is not known here: deploy the stack of the watcher's release first")]
     UnknownVersion(u32),
-    #[error("the message is of {}, more than {} s from now: correct the sender's clock", .0, LOOK_AGE_MAX.as_secs())]
+    #[error("the message is of {}, more than {} s from now: correct the sender's clock", .0, POST_AGE_MAX.as_secs())]
     Stale(Timestamp),
     #[error("the message is of cluster {body} and was posted for {path}")]
     OtherCluster { path: ClusterName, body: ClusterName },
@@ -79,7 +79,7 @@ impl Refusal {
             Self::NotAuthenticated | Self::OldPath | Self::OtherCluster { .. } => 403,
             Self::UnknownCluster(_) => 404,
             Self::TooLarge(_) => 413,
-            Self::NotAReview(_) | Self::NotALook(_) | Self::UnknownVersion(_) | Self::Stale(_) => 400,
+            Self::NotAReview(_) | Self::NotAPost(_) | Self::UnknownVersion(_) | Self::Stale(_) => 400,
         }
     }
 }
@@ -211,7 +211,7 @@ pub fn decide(settings: &Settings, request: Request<'_>, now: Timestamp) -> Resu
         Caller::Webhook(cluster) => verdict_of_review(cluster, request.body),
         // Something of the user's own may also forward what an API server sends it.
         Caller::Signed(cluster) if is_review(request.body) => verdict_of_review(cluster, request.body),
-        Caller::Signed(cluster) | Caller::Watcher(cluster) => verdict_of_look(cluster, request.body, now),
+        Caller::Signed(cluster) | Caller::Watcher(cluster) => verdict_of_post(cluster, request.body, now),
     }
 }
 
@@ -221,7 +221,7 @@ fn is_review(body: &[u8]) -> bool {
     struct Probe {
         request: Option<serde::de::IgnoredAny>,
     }
-    body.len() > LOOK_BYTES_MAX || serde_json::from_slice::<Probe>(body).is_ok_and(|probe| probe.request.is_some())
+    body.len() > POST_BYTES_MAX || serde_json::from_slice::<Probe>(body).is_ok_and(|probe| probe.request.is_some())
 }
 
 fn verdict_of_review(cluster: ClusterName, body: &[u8]) -> Result<Verdict, Refusal> {
@@ -255,22 +255,22 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
     }
 }
 
-fn verdict_of_look(cluster: ClusterName, body: &[u8], now: Timestamp) -> Result<Verdict, Refusal> {
-    if body.len() > LOOK_BYTES_MAX {
-        return Err(Refusal::TooLarge(LOOK_BYTES_MAX));
+fn verdict_of_post(cluster: ClusterName, body: &[u8], now: Timestamp) -> Result<Verdict, Refusal> {
+    if body.len() > POST_BYTES_MAX {
+        return Err(Refusal::TooLarge(POST_BYTES_MAX));
     }
-    let look: Look = serde_json::from_slice(body).map_err(|error| Refusal::NotALook(error.to_string()))?;
-    if look.version != LOOK_VERSION {
-        return Err(Refusal::UnknownVersion(look.version));
+    let post: WatcherPost = serde_json::from_slice(body).map_err(|error| Refusal::NotAPost(error.to_string()))?;
+    if post.version != POST_VERSION {
+        return Err(Refusal::UnknownVersion(post.version));
     }
-    if look.cluster != cluster {
-        return Err(Refusal::OtherCluster { path: cluster, body: look.cluster });
+    if post.cluster != cluster {
+        return Err(Refusal::OtherCluster { path: cluster, body: post.cluster });
     }
-    if !look.is_fresh(now) {
-        return Err(Refusal::Stale(look.sent_at));
+    if !post.is_fresh(now) {
+        return Err(Refusal::Stale(post.sent_at));
     }
-    let seen = |kind| look.seen().filter(|_| kind == LookKind::Pods).map(str::to_owned);
-    let rings = look.known_kinds().map(|kind| Ring { seen: seen(kind), ..Ring::now(kind.doorbell(cluster.clone())) }).collect();
+    let seen = |kind| post.seen().filter(|_| kind == PostKind::Pods).map(str::to_owned);
+    let rings = post.known_kinds().map(|kind| Ring { seen: seen(kind), ..Ring::now(kind.doorbell(cluster.clone())) }).collect();
     let failed = message(503, "a doorbell was not sent: post again");
     Ok(Verdict { response: message(200, "sent"), rings, failed: Some(failed) })
 }

@@ -1,7 +1,7 @@
 use super::*;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use whittle_claims::LookKind;
+use whittle_claims::PostKind;
 use whittle_ports::QueueError;
 
 const SECRET: &str = "s3cret-path";
@@ -34,9 +34,9 @@ fn post(path: &str, body: &[u8], signed_by: Option<&str>) -> Result<Verdict, Ref
     decide(&settings(), Request { path, body, signed_by, alias: Some("demo") }, now())
 }
 
-fn look(of: &str, age_seconds: i64, kinds: &[LookKind]) -> Vec<u8> {
+fn post_of(of: &str, age_seconds: i64, kinds: &[PostKind]) -> Vec<u8> {
     let sent_at = now() - SignedDuration::from_secs(age_seconds);
-    serde_json::to_vec(&Look::new(of.into(), sent_at, kinds.iter().copied())).unwrap()
+    serde_json::to_vec(&WatcherPost::new(of.into(), sent_at, kinds.iter().copied())).unwrap()
 }
 
 #[track_caller]
@@ -180,20 +180,24 @@ fn a_node_pool_is_looked_at_once_it_is_stored() {
 #[test]
 fn one_post_of_a_watcher_sends_the_doorbell_of_every_kind() {
     let cluster = ClusterName::new("demo");
-    let verdict = post("/demo", &look("demo", 0, &LookKind::ALL), Some(WATCHER)).unwrap();
+    let verdict = post("/demo", &post_of("demo", 0, &PostKind::ALL), Some(WATCHER)).unwrap();
     let (schedule, register) = (Doorbell::Schedule { cluster: cluster.clone() }, Doorbell::Register { cluster: cluster.clone() });
     let expected = [schedule, register, Doorbell::sweep(cluster.clone()), Doorbell::Refresh { cluster }];
     assert_eq!(verdict.rings, expected.map(Ring::now));
     assert_eq!(verdict.response.status, 200);
-    assert_eq!(ask("/demo", &look("demo", 0, &[LookKind::Pods]), Some(WATCHER)).unwrap().rings.len(), 1, "also where one URL serves all");
+    assert_eq!(
+        ask("/demo", &post_of("demo", 0, &[PostKind::Pods]), Some(WATCHER)).unwrap().rings.len(),
+        1,
+        "also where one URL serves all"
+    );
 }
 
 #[test]
 fn what_a_watcher_has_seen_of_pods_goes_with_the_doorbell_for_plans_alone() {
     let posted = |seen: &str| {
-        let kinds = [LookKind::Pods, LookKind::Nodes];
-        let look = Look { seen: Some(seen.to_owned()), ..Look::new("demo".into(), now(), kinds) };
-        let verdict = post("/demo", &serde_json::to_vec(&look).unwrap(), Some("arn:aws:sts::1:assumed-role/watcher/x")).unwrap();
+        let kinds = [PostKind::Pods, PostKind::Nodes];
+        let body = WatcherPost { seen: Some(seen.to_owned()), ..WatcherPost::new("demo".into(), now(), kinds) };
+        let verdict = post("/demo", &serde_json::to_vec(&body).unwrap(), Some("arn:aws:sts::1:assumed-role/watcher/x")).unwrap();
         verdict.rings.into_iter().map(|ring| ring.seen).collect::<Vec<_>>()
     };
     assert_eq!(posted("4711"), [Some("4711".to_owned()), None]);
@@ -206,30 +210,30 @@ fn the_url_of_one_cluster_takes_no_other_cluster_and_no_secret() {
     let at = |alias: &str, path: &str, body: &[u8], signed_by: Option<&str>| {
         decide(&two, Request { path, body, signed_by, alias: Some(alias) }, now()).map(|_| ())
     };
-    let of_demo = look("demo", 0, &[LookKind::Pods]);
+    let of_demo = post_of("demo", 0, &[PostKind::Pods]);
     assert_eq!(at("demo", "/demo", &of_demo, Some(WATCHER)), Ok(()));
     assert_eq!(at("prod", "/demo", &of_demo, Some(WATCHER)), Err(Refusal::NotAuthenticated));
-    assert_eq!(at("demo", "/prod", &look("prod", 0, &[LookKind::Pods]), Some(WATCHER)), Err(Refusal::NotAuthenticated));
+    assert_eq!(at("demo", "/prod", &post_of("prod", 0, &[PostKind::Pods]), Some(WATCHER)), Err(Refusal::NotAuthenticated));
     let other = Refusal::OtherCluster { path: "prod".into(), body: "demo".into() };
     assert_eq!(at("prod", "/prod", &of_demo, Some(WATCHER)), Err(other));
     assert_eq!(at("demo", "/demo", &of_demo, None), Err(Refusal::NotAuthenticated));
     assert_eq!(at("demo", &format!("/{DEMO}/demo"), &review("events", false), None), Err(Refusal::NotAuthenticated));
-    assert!(matches!(at("demo", "/demo", &review("events", false), Some(WATCHER)), Err(Refusal::NotALook(_))));
+    assert!(matches!(at("demo", "/demo", &review("events", false), Some(WATCHER)), Err(Refusal::NotAPost(_))));
 }
 
 #[test]
 fn a_webhook_cannot_post_as_a_watcher() {
-    let refused = ask(&format!("/{DEMO}/demo"), &look("demo", 0, &[LookKind::Pods]), None);
+    let refused = ask(&format!("/{DEMO}/demo"), &post_of("demo", 0, &[PostKind::Pods]), None);
     assert!(matches!(refused, Err(Refusal::NotAReview(_))), "{refused:?}");
 }
 
 #[test]
 fn a_recorded_post_is_refused_after_a_minute() {
     for age in [-61, 61, 3600] {
-        let refused = post("/demo", &look("demo", age, &[LookKind::Pods]), Some(WATCHER)).unwrap_err();
+        let refused = post("/demo", &post_of("demo", age, &[PostKind::Pods]), Some(WATCHER)).unwrap_err();
         assert!(matches!(refused, Refusal::Stale(_)) && refused.to_string().contains("60 s"), "{refused}");
     }
-    assert!(post("/demo", &look("demo", 59, &[LookKind::Pods]), Some(WATCHER)).is_ok());
+    assert!(post("/demo", &post_of("demo", 59, &[PostKind::Pods]), Some(WATCHER)).is_ok());
 }
 
 #[test]
@@ -238,18 +242,18 @@ fn an_invalid_post_is_refused_without_a_doorbell() {
     for body in [&b""[..], b"{}", b"null", b"\xff\xfe", br#"{"version":1,"cluster":"demo","kinds":["pods"]}"#, b"[[[[[[[[[["] {
         assert_eq!(of(body), 400, "{}", String::from_utf8_lossy(body));
     }
-    let next = String::from_utf8(look("demo", 0, &[LookKind::Pods])).unwrap().replace("\"version\":1", "\"version\":2");
+    let next = String::from_utf8(post_of("demo", 0, &[PostKind::Pods])).unwrap().replace("\"version\":1", "\"version\":2");
     assert_eq!(post("/demo", next.as_bytes(), Some(WATCHER)), Err(Refusal::UnknownVersion(2)));
-    let mut large = look("demo", 0, &[LookKind::Pods]);
-    large.resize(LOOK_BYTES_MAX + 1, b' ');
-    assert_eq!(post("/demo", &large, Some(WATCHER)), Err(Refusal::TooLarge(LOOK_BYTES_MAX)));
+    let mut large = post_of("demo", 0, &[PostKind::Pods]);
+    large.resize(POST_BYTES_MAX + 1, b' ');
+    assert_eq!(post("/demo", &large, Some(WATCHER)), Err(Refusal::TooLarge(POST_BYTES_MAX)));
     large.pop();
     assert!(post("/demo", &large, Some(WATCHER)).is_ok(), "the limit is inclusive");
 }
 
 #[test]
 fn kinds_of_a_later_watcher_are_ignored() {
-    let later = String::from_utf8(look("demo", 0, &[LookKind::Nodes])).unwrap().replace("[", "[\"volumes\",");
+    let later = String::from_utf8(post_of("demo", 0, &[PostKind::Nodes])).unwrap().replace("[", "[\"volumes\",");
     let verdict = post("/demo", later.as_bytes(), Some(WATCHER)).unwrap();
     assert_eq!(verdict.rings, [Ring::now(Doorbell::Register { cluster: "demo".into() })]);
 }
@@ -303,7 +307,7 @@ fn handled_after(recent: &Recent, request: Request<'_>, room: usize) -> (u16, Re
 
 #[test]
 fn a_watcher_learns_that_a_doorbell_was_not_sent_and_a_webhook_does_not() {
-    let body = look("demo", 0, &LookKind::ALL);
+    let body = post_of("demo", 0, &PostKind::ALL);
     let request = Request { path: "/demo", body: &body, signed_by: Some(WATCHER), alias: Some("demo") };
     let (status, report) = handled(request, 4);
     assert_eq!((status, report.counted("rung"), report.counted("not_rung")), (200, 4, 0));
@@ -316,7 +320,7 @@ fn a_watcher_learns_that_a_doorbell_was_not_sent_and_a_webhook_does_not() {
 
 #[test]
 fn a_refused_post_is_counted() {
-    for body in [&b"{}"[..], &look("other", 0, &[LookKind::Pods]), &look("demo", 100, &[LookKind::Pods])] {
+    for body in [&b"{}"[..], &post_of("other", 0, &[PostKind::Pods]), &post_of("demo", 100, &[PostKind::Pods])] {
         let (status, report) = handled(Request { path: "/demo", body, signed_by: Some(WATCHER), alias: Some("demo") }, 3);
         assert!((400..500).contains(&status) && report.counted("refused") == 1 && report.counted("rung") == 0, "{status}");
     }
@@ -336,7 +340,7 @@ fn a_doorbell_of_nodes_that_was_not_sent_covers_nothing() {
     assert_eq!(counts(1), [1, 0, 0], "a second later: the first may have been read already");
     assert_eq!(counts(1), [0, 0, 1], "before that is delivered");
     let pods = review("pods", false);
-    let post = look("demo", 0, &[LookKind::Nodes]);
+    let post = post_of("demo", 0, &[PostKind::Nodes]);
     let of_pods = Request { body: &pods, ..request() };
     let of_watcher = Request { path: "/demo", body: &post, signed_by: Some(WATCHER), alias: Some("demo") };
     for request in [of_pods, of_pods, of_watcher, of_watcher] {
@@ -362,8 +366,9 @@ fn no_resource_rings_a_queue_without_a_bound() {
 /// Whoever has recorded a post may send it again for a minute: a queue makes no more of it than of the events of a busy minute.
 #[test]
 fn a_replayed_post_is_few_messages_and_one_where_the_queue_has_no_delay() {
-    let kinds = [LookKind::Pods];
-    let recorded = serde_json::to_vec(&Look { seen: Some("4711".to_owned()), ..Look::new("demo".into(), now(), kinds) }).unwrap();
+    let kinds = [PostKind::Pods];
+    let recorded =
+        serde_json::to_vec(&WatcherPost { seen: Some("4711".to_owned()), ..WatcherPost::new("demo".into(), now(), kinds) }).unwrap();
     let (mut delayed, mut undelayed, mut taken) = (BTreeSet::new(), BTreeSet::new(), 0);
     for millis in (0..600_000).step_by(50) {
         let at = now() + SignedDuration::from_millis(millis);

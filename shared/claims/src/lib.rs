@@ -12,7 +12,7 @@ mod mirror; // the NodeClaim object that shows it
 // Functions, and the messages between them.
 mod function; // their names and limits
 mod doorbell; // the messages
-mod look; // what a watcher posts to the relay
+mod watcher_post; // what a watcher posts to the relay
 mod tick; // what a tick rings besides
 
 // Who may act, and how often.
@@ -55,7 +55,6 @@ pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_af
 pub use function::{Function, Limits};
 pub use function_health::FunctionHealth;
 pub use lease::{FencingToken, Lease};
-pub use look::{LOOK_AGE_MAX, LOOK_BYTES_MAX, LOOK_VERSION, Look, LookKind};
 pub use machine::{Event, IllegalStep, step};
 pub use measured::{MeasuredMemory, Measurement};
 pub use mirror::{annotations_of, holds, labels_of, mirror};
@@ -68,6 +67,7 @@ pub use tick::TickFacts;
 pub use timing::{LAUNCH_TIMEOUT, Liveness, REGISTRATION_TIMEOUT};
 pub use uninstall::{LeftNodes, Uninstall, UninstallRequest};
 pub use verdict::{NodeVerdict, VerdictPage};
+pub use watcher_post::{POST_AGE_MAX, POST_BYTES_MAX, POST_VERSION, PostKind, WatcherPost};
 pub use zone_shift::{ShiftChange, ShiftState, ShiftedZones, ZoneShift, ZoneShifts, ZoneTraffic};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(1_800_000_000_000 + millis).expect("in range")
 }
 
-fn kinds(kinds: &[LookKind]) -> BTreeSet<LookKind> {
+fn kinds(kinds: &[PostKind]) -> BTreeSet<PostKind> {
     kinds.iter().copied().collect()
 }
 
@@ -15,54 +15,54 @@ fn the_first_bell_is_posted_at_once_and_the_next_in_the_first_slot_after_a_secon
     for (first, next) in [(0, 1_100), (50, 1_100), (100, 1_100), (101, 1_100), (150, 1_100), (151, 2_100), (950, 2_100), (1_099, 2_100)] {
         let mut bells = Bells::default();
         assert_eq!(bells.next(at(first)), Next::Idle);
-        bells.ring(LookKind::Pods);
-        assert_eq!(bells.next(at(first)), Next::Post(kinds(&[LookKind::Pods])));
-        bells.begin(kinds(&[LookKind::Pods]), at(first));
-        bells.ring(LookKind::Pods);
+        bells.ring(PostKind::Pods);
+        assert_eq!(bells.next(at(first)), Next::Post(kinds(&[PostKind::Pods])));
+        bells.begin(kinds(&[PostKind::Pods]), at(first));
+        bells.ring(PostKind::Pods);
         assert_eq!(bells.next(at(first)), Next::Idle, "one post is under way");
         bells.delivered();
         assert_eq!(bells.next(at(first)), Next::Wait(at(next)), "{first}");
-        assert_eq!(bells.next(at(next)), Next::Post(kinds(&[LookKind::Pods])));
+        assert_eq!(bells.next(at(next)), Next::Post(kinds(&[PostKind::Pods])));
     }
 }
 
 #[test]
 fn one_post_tells_all_kinds_that_may_be_told() {
     let mut bells = Bells::default();
-    bells.ring(LookKind::Nodes);
-    bells.begin(kinds(&[LookKind::Nodes]), at(0));
+    bells.ring(PostKind::Nodes);
+    bells.begin(kinds(&[PostKind::Nodes]), at(0));
     bells.delivered();
-    for kind in LookKind::ALL {
+    for kind in PostKind::ALL {
         bells.ring(kind);
     }
     assert_eq!(
         bells.next(at(10)),
-        Next::Post(kinds(&[LookKind::Pods, LookKind::Deletions, LookKind::Pools])),
+        Next::Post(kinds(&[PostKind::Pods, PostKind::Deletions, PostKind::Pools])),
         "nodes were told less than a second ago"
     );
-    assert_eq!(bells.next(at(1_100)), Next::Post(kinds(&LookKind::ALL)));
-    assert_eq!(bells.last(), kinds(&LookKind::ALL), "at the end nothing waits");
+    assert_eq!(bells.next(at(1_100)), Next::Post(kinds(&PostKind::ALL)));
+    assert_eq!(bells.last(), kinds(&PostKind::ALL), "at the end nothing waits");
 }
 
 #[test]
 fn a_bell_that_rings_during_a_post_is_told_by_the_next_one() {
     let mut bells = Bells::default();
-    bells.ring(LookKind::Pods);
-    bells.begin(kinds(&[LookKind::Pods]), at(0));
-    bells.ring(LookKind::Pods);
+    bells.ring(PostKind::Pods);
+    bells.begin(kinds(&[PostKind::Pods]), at(0));
+    bells.ring(PostKind::Pods);
     bells.delivered();
     assert!(!bells.is_quiet());
-    assert_eq!(bells.next(at(5_000)), Next::Post(kinds(&[LookKind::Pods])));
+    assert_eq!(bells.next(at(5_000)), Next::Post(kinds(&[PostKind::Pods])));
 }
 
 #[track_caller]
 fn check_waits(failure: Failure, jitter: u32, waits_ms: &[i64]) {
     let mut bells = Bells::default();
-    bells.ring(LookKind::Pods);
+    bells.ring(PostKind::Pods);
     // Long after the last one, so that the interval does not count.
     for (number, wait) in waits_ms.iter().enumerate() {
         let now = at(i64::try_from(number).expect("few") * 100_000);
-        bells.begin(kinds(&[LookKind::Pods]), now - INTERVAL * 10);
+        bells.begin(kinds(&[PostKind::Pods]), now - INTERVAL * 10);
         bells.failed(failure, now, Jitter::new(jitter));
         assert_eq!(bells.next(now), Next::Wait(now + SignedDuration::from_millis(*wait)), "failure {number}");
     }
@@ -78,24 +78,24 @@ fn the_wait_after_failures_doubles_up_to_sixteen_seconds_less_a_random_half() {
 #[test]
 fn a_success_ends_the_waits() {
     let mut bells = Bells::default();
-    bells.ring(LookKind::Pods);
-    bells.begin(kinds(&[LookKind::Pods]), at(0));
+    bells.ring(PostKind::Pods);
+    bells.begin(kinds(&[PostKind::Pods]), at(0));
     bells.failed(Failure::Refused, at(0), Jitter::new(1000));
     assert_eq!(bells.failures(), 1);
-    bells.begin(kinds(&[LookKind::Pods]), at(16_000));
+    bells.begin(kinds(&[PostKind::Pods]), at(16_000));
     bells.delivered();
     assert!(bells.is_quiet() && bells.failures() == 0);
-    bells.ring(LookKind::Nodes);
-    assert_eq!(bells.next(at(16_001)), Next::Post(kinds(&[LookKind::Nodes])));
+    bells.ring(PostKind::Nodes);
+    assert_eq!(bells.next(at(16_001)), Next::Post(kinds(&[PostKind::Nodes])));
 }
 
 #[test]
 fn a_clock_that_is_set_back_stops_nothing() {
     let mut bells = Bells::default();
-    bells.ring(LookKind::Pods);
-    bells.begin(kinds(&[LookKind::Pods]), at(3_600_000));
+    bells.ring(PostKind::Pods);
+    bells.begin(kinds(&[PostKind::Pods]), at(3_600_000));
     bells.failed(Failure::Unavailable, at(3_600_000), Jitter::new(1000));
-    assert_eq!(bells.next(at(0)), Next::Post(kinds(&[LookKind::Pods])));
+    assert_eq!(bells.next(at(0)), Next::Post(kinds(&[PostKind::Pods])));
 }
 
 /// A watcher and a relay on a virtual clock.
@@ -105,8 +105,8 @@ struct World {
     /// The time at which the post under way ends, and whether it succeeds.
     ends: Option<(Timestamp, bool)>,
     /// Begin and kinds of every post that succeeded.
-    told: Vec<(Timestamp, BTreeSet<LookKind>)>,
-    begun: Vec<(Timestamp, BTreeSet<LookKind>)>,
+    told: Vec<(Timestamp, BTreeSet<PostKind>)>,
+    begun: Vec<(Timestamp, BTreeSet<PostKind>)>,
     /// A post begins so many milliseconds after it may, as timers do; `since` it may.
     late: i64,
     since: Option<Timestamp>,
@@ -140,8 +140,8 @@ impl World {
     }
 }
 
-fn any_bell() -> impl Strategy<Value = (i64, LookKind)> {
-    (0..8_000i64, prop::sample::select(LookKind::ALL.to_vec()))
+fn any_bell() -> impl Strategy<Value = (i64, PostKind)> {
+    (0..8_000i64, prop::sample::select(PostKind::ALL.to_vec()))
 }
 
 proptest! {
@@ -171,7 +171,7 @@ proptest! {
             let told = world.told.iter().any(|(begun, kinds)| *begun >= at(*rung) && kinds.contains(kind));
             prop_assert!(told, "{kind:?} rung at {rung}: told {:?}", world.told);
         }
-        for kind in LookKind::ALL {
+        for kind in PostKind::ALL {
             let begun: Vec<Timestamp> = world.begun.iter().filter(|(_, kinds)| kinds.contains(&kind)).map(|(begun, _)| *begun).collect();
             let gaps = begun.windows(2).map(|pair| pair[1].duration_since(pair[0]));
             // Retries too.
@@ -196,7 +196,7 @@ proptest! {
             let mut answers = ways.iter().map(|way| (*way, true));
             for bell in 0..10_000 {
                 let now = start + skew + bell;
-                world.bells.ring(LookKind::Pods);
+                world.bells.ring(PostKind::Pods);
                 world.pass(now, now + 1, &mut answers);
             }
             world.pass(start + skew + 10_000, start + skew + 15_000, &mut answers);

@@ -11,7 +11,7 @@ fn pod(uid: &str, reason: &str) -> Pod {
 fn check_pods(changes: &[(Change<Pod>, bool)]) {
     let mut pods = PodChanges::default();
     for (number, (change, rings)) in changes.iter().enumerate() {
-        assert_eq!(pods.take(change.clone()), rings.then_some(LookKind::Pods), "change {number}: {change:?}");
+        assert_eq!(pods.take(change.clone()), rings.then_some(PostKind::Pods), "change {number}: {change:?}");
     }
 }
 
@@ -97,7 +97,7 @@ fn node(uid: &str, ready: bool, taints: &[&str]) -> Node {
 }
 
 #[track_caller]
-fn check_nodes(changes: &[(Change<Node>, Option<LookKind>)]) {
+fn check_nodes(changes: &[(Change<Node>, Option<PostKind>)]) {
     let mut nodes = NodeChanges::default();
     for (number, (change, rings)) in changes.iter().enumerate() {
         assert_eq!(nodes.take(change.clone()), *rings, "change {number}: {change:?}");
@@ -110,18 +110,18 @@ fn a_node_rings_until_it_takes_pods_and_no_longer() {
     let with_gpu = Node { resources: vec!["memory".into(), "nvidia.com/gpu".into(), "cpu".into()], ..node("a", true, &[]) };
     let initialized = |ready| Node { is_initialized: true, ..node("a", ready, &[]) };
     check_nodes(&[
-        (Change::Present(node("a", false, &[ours, "startup"])), Some(LookKind::Nodes)),
+        (Change::Present(node("a", false, &[ours, "startup"])), Some(PostKind::Nodes)),
         (Change::Present(node("a", false, &[ours, "startup"])), None),
-        (Change::Present(node("a", true, &[ours, "startup"])), Some(LookKind::Nodes)),
+        (Change::Present(node("a", true, &[ours, "startup"])), Some(PostKind::Nodes)),
         // Whittle's own taint, removed by Whittle.
         (Change::Present(node("a", true, &["startup"])), None),
-        (Change::Present(node("a", true, &[])), Some(LookKind::Nodes)),
-        (Change::Present(with_gpu), Some(LookKind::Nodes)),
+        (Change::Present(node("a", true, &[])), Some(PostKind::Nodes)),
+        (Change::Present(with_gpu), Some(PostKind::Nodes)),
         (Change::Present(initialized(true)), None),
         (Change::Present(initialized(false)), None),
         (Change::Present(initialized(true)), None),
         // Somebody has taken the label away.
-        (Change::Present(node("a", true, &[])), Some(LookKind::Nodes)),
+        (Change::Present(node("a", true, &[])), Some(PostKind::Nodes)),
     ]);
 }
 
@@ -129,11 +129,11 @@ fn a_node_rings_until_it_takes_pods_and_no_longer() {
 fn a_deletion_rings_when_it_is_asked_for_and_when_the_node_is_gone() {
     let deleting = Node { is_deleting: true, ..node("a", true, &[]) };
     check_nodes(&[
-        (Change::Present(Node { is_initialized: true, ..node("a", true, &[]) }), Some(LookKind::Nodes)),
-        (Change::Present(deleting.clone()), Some(LookKind::Deletions)),
+        (Change::Present(Node { is_initialized: true, ..node("a", true, &[]) }), Some(PostKind::Nodes)),
+        (Change::Present(deleting.clone()), Some(PostKind::Deletions)),
         (Change::Present(Node { taints: vec![], ..deleting.clone() }), None),
-        (Change::Gone(deleting.clone()), Some(LookKind::Deletions)),
-        (Change::Present(deleting), Some(LookKind::Deletions)),
+        (Change::Gone(deleting.clone()), Some(PostKind::Deletions)),
+        (Change::Present(deleting), Some(PostKind::Deletions)),
     ]);
 }
 
@@ -141,11 +141,11 @@ fn a_deletion_rings_when_it_is_asked_for_and_when_the_node_is_gone() {
 fn nodes_that_went_while_nobody_watched_ring_when_a_list_lacks_them() {
     check_nodes(&[
         (Change::ListBegins, None),
-        (Change::Present(node("a", true, &[])), Some(LookKind::Nodes)),
+        (Change::Present(node("a", true, &[])), Some(PostKind::Nodes)),
         (Change::ListEnds, None),
         (Change::ListBegins, None),
-        (Change::Present(node("b", true, &[])), Some(LookKind::Nodes)),
-        (Change::ListEnds, Some(LookKind::Deletions)),
+        (Change::Present(node("b", true, &[])), Some(PostKind::Nodes)),
+        (Change::ListEnds, Some(PostKind::Deletions)),
         (Change::ListEnds, None),
     ]);
 }
@@ -180,7 +180,7 @@ fn a_node_claim_rings_once_when_somebody_deletes_it() {
     let check = |changes: &[(Change<NodeClaim>, bool)]| {
         let mut claims = NodeClaimChanges::default();
         for (number, (change, rings)) in changes.iter().enumerate() {
-            assert_eq!(claims.take(change.clone()), rings.then_some(LookKind::Deletions), "change {number}: {change:?}");
+            assert_eq!(claims.take(change.clone()), rings.then_some(PostKind::Deletions), "change {number}: {change:?}");
         }
     };
     check(&[
@@ -226,6 +226,6 @@ fn a_definition_rings_when_it_is_made_edited_or_deleted_and_not_when_its_status_
     .into_iter()
     .enumerate()
     {
-        assert_eq!(changes.take(change.clone()), rings.then_some(LookKind::Pools), "change {number}: {change:?}");
+        assert_eq!(changes.take(change.clone()), rings.then_some(PostKind::Pools), "change {number}: {change:?}");
     }
 }

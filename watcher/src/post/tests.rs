@@ -91,12 +91,12 @@ async fn answering(answer: &'static str) -> (String, Arc<std::sync::Mutex<String
 #[tokio::test]
 async fn a_post_names_the_cluster_and_the_kinds_and_its_answer_counts() {
     let (url, read) = answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
-    let kinds = BTreeSet::from([LookKind::Pods, LookKind::Deletions]);
+    let kinds = BTreeSet::from([PostKind::Pods, PostKind::Deletions]);
     let provider = || Provider(AtomicUsize::new(0), Duration::from_secs(1 << 40));
     poster(&url, provider()).post(&kinds, None).await.expect("it was taken");
     let read = read.lock().expect("not poisoned").clone();
     assert!(read.starts_with("POST /prod HTTP/1.1\r\n") && read.contains("AWS4-HMAC-SHA256"), "{read}");
-    let body: Look = serde_json::from_str(read.rsplit("\r\n\r\n").next().expect("it has a body")).expect("it is a look");
+    let body: WatcherPost = serde_json::from_str(read.rsplit("\r\n\r\n").next().expect("it has a body")).expect("it is a post");
     assert!(body.cluster.as_str() == "prod" && body.is_fresh(Timestamp::now()) && body.known_kinds().eq(kinds.iter().copied()), "{body:?}");
 
     let (url, _) = answering("HTTP/1.1 503 Unavailable\r\ncontent-length: 2\r\n\r\nno").await;

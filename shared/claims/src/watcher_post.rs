@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// The version of [`Look`] that is written and understood.
-pub const LOOK_VERSION: u32 = 1;
+/// The version of [`WatcherPost`] that is written and understood.
+pub const POST_VERSION: u32 = 1;
 /// Larger ones are refused unread. One of a cluster with the longest name that EKS allows has less than 250 bytes.
-pub const LOOK_BYTES_MAX: usize = 1024;
+pub const POST_BYTES_MAX: usize = 1024;
 /// One that was made longer ago, or this far ahead of the reader's clock, is refused: what somebody recorded cannot be sent again later.
-pub const LOOK_AGE_MAX: SignedDuration = SignedDuration::from_secs(60);
+pub const POST_AGE_MAX: SignedDuration = SignedDuration::from_secs(60);
 /// Versions of objects are decimal numbers of 64 bits; a longer text is none.
 const SEEN_MAX: usize = 32;
 
 /// What there is to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LookKind {
+pub enum PostKind {
     /// Pods that the scheduler finds no node for.
     Pods,
     /// Nodes that have joined, or have changed before they were ready for pods.
@@ -27,7 +27,7 @@ pub enum LookKind {
     Pools,
 }
 
-impl LookKind {
+impl PostKind {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Pods, Self::Nodes, Self::Deletions, Self::Pools];
 
@@ -55,22 +55,22 @@ impl LookKind {
 /// The message. Fields that a later version of the watcher adds are ignored; one that means something else has another `version`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Look {
+pub struct WatcherPost {
     pub version: u32,
     pub cluster: ClusterName,
     pub sent_at: Timestamp,
-    /// Words of [`LookKind`]. Others are ignored, as those of a later watcher.
+    /// Words of [`PostKind`]. Others are ignored, as those of a later watcher.
     pub kinds: BTreeSet<String>,
     /// The version of the newest pod that it tells of. Two watchers of a cluster that have seen the same say the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
 
-impl Look {
+impl WatcherPost {
     /// A message of this version.
-    pub fn new(cluster: ClusterName, sent_at: Timestamp, kinds: impl IntoIterator<Item = LookKind>) -> Self {
+    pub fn new(cluster: ClusterName, sent_at: Timestamp, kinds: impl IntoIterator<Item = PostKind>) -> Self {
         let kinds = kinds.into_iter().map(|kind| kind.as_str().to_owned()).collect();
-        Self { version: LOOK_VERSION, cluster, sent_at, kinds, seen: None }
+        Self { version: POST_VERSION, cluster, sent_at, kinds, seen: None }
     }
 
     /// What was seen of pods, if it is a version.
@@ -80,13 +80,13 @@ impl Look {
     }
 
     /// The kinds that are known.
-    pub fn known_kinds(&self) -> impl Iterator<Item = LookKind> + '_ {
-        LookKind::ALL.into_iter().filter(|kind| self.kinds.contains(kind.as_str()))
+    pub fn known_kinds(&self) -> impl Iterator<Item = PostKind> + '_ {
+        PostKind::ALL.into_iter().filter(|kind| self.kinds.contains(kind.as_str()))
     }
 
     /// Whether it was made about now.
     pub fn is_fresh(&self, now: Timestamp) -> bool {
-        now.duration_since(self.sent_at).abs() <= LOOK_AGE_MAX
+        now.duration_since(self.sent_at).abs() <= POST_AGE_MAX
     }
 }
 
@@ -96,42 +96,42 @@ mod tests {
     use crate::fixtures::at;
 
     #[test]
-    fn a_look_on_the_wire_has_its_documented_form() {
-        let look = Look::new("prod".into(), at(0), [LookKind::Nodes, LookKind::Pods]);
+    fn a_post_on_the_wire_has_its_documented_form() {
+        let post = WatcherPost::new("prod".into(), at(0), [PostKind::Nodes, PostKind::Pods]);
         let text = r#"{"version":1,"cluster":"prod","sentAt":"2027-01-15T08:00:00Z","kinds":["nodes","pods"]}"#;
-        assert_eq!(serde_json::to_string(&look).expect("it has a text"), text);
-        assert_eq!(serde_json::from_str::<Look>(text).expect("it is valid"), look);
+        assert_eq!(serde_json::to_string(&post).expect("it has a text"), text);
+        assert_eq!(serde_json::from_str::<WatcherPost>(text).expect("it is valid"), post);
     }
 
     #[test]
     fn only_a_version_counts_as_seen() {
         for (seen, expected) in [(Some("4711"), true), (None, false), (Some(""), false), (Some("x"), false), (Some("-1"), false)] {
-            let look = Look { seen: seen.map(str::to_owned), ..Look::new("prod".into(), at(0), [LookKind::Pods]) };
-            assert_eq!(look.seen().is_some(), expected, "{seen:?}");
+            let post = WatcherPost { seen: seen.map(str::to_owned), ..WatcherPost::new("prod".into(), at(0), [PostKind::Pods]) };
+            assert_eq!(post.seen().is_some(), expected, "{seen:?}");
         }
-        let look = Look { seen: Some("1".repeat(33)), ..Look::new("prod".into(), at(0), [LookKind::Pods]) };
-        assert_eq!(look.seen(), None);
+        let post = WatcherPost { seen: Some("1".repeat(33)), ..WatcherPost::new("prod".into(), at(0), [PostKind::Pods]) };
+        assert_eq!(post.seen(), None);
     }
 
     #[test]
     fn what_a_later_watcher_adds_is_ignored() {
         let text = r#"{"version":1,"cluster":"prod","sentAt":"2027-01-15T08:00:00Z","kinds":["pods","volumes"],"replica":"b"}"#;
-        let look: Look = serde_json::from_str(text).expect("it is valid");
-        assert_eq!(look.known_kinds().collect::<Vec<_>>(), [LookKind::Pods]);
+        let post: WatcherPost = serde_json::from_str(text).expect("it is valid");
+        assert_eq!(post.known_kinds().collect::<Vec<_>>(), [PostKind::Pods]);
     }
 
     #[test]
-    fn the_longest_look_is_far_smaller_than_the_limit() {
-        let look = Look::new(ClusterName::new("c".repeat(100)), at(0), LookKind::ALL);
-        let bytes = serde_json::to_vec(&look).expect("it has a text").len();
-        assert!(bytes < 250 && bytes * 4 <= LOOK_BYTES_MAX, "{bytes}");
+    fn the_longest_post_is_far_smaller_than_the_limit() {
+        let post = WatcherPost::new(ClusterName::new("c".repeat(100)), at(0), PostKind::ALL);
+        let bytes = serde_json::to_vec(&post).expect("it has a text").len();
+        assert!(bytes < 250 && bytes * 4 <= POST_BYTES_MAX, "{bytes}");
     }
 
     #[test]
-    fn a_look_is_fresh_for_a_minute_either_way() {
-        let look = Look::new("prod".into(), at(0), [LookKind::Pods]);
+    fn a_post_is_fresh_for_a_minute_either_way() {
+        let post = WatcherPost::new("prod".into(), at(0), [PostKind::Pods]);
         for (seconds, expected) in [(-61, false), (-60, true), (0, true), (60, true), (61, false)] {
-            assert_eq!(look.is_fresh(at(seconds)), expected, "{seconds}");
+            assert_eq!(post.is_fresh(at(seconds)), expected, "{seconds}");
         }
     }
 }
