@@ -106,7 +106,7 @@ def beside(folder):
     timed(add, folder, adapted(add))
     status = timed(blocks(PAGE, "2. Deploy beside Karpenter, as a shadow")[1][0], folder, code=None)
     claim("status says that it is a shadow", status.splitlines()[0].startswith("deployment whittle: shadow, "), status)
-    deploy, doctor = blocks(PAGE, "3. Let it act, which it does not do yet")[0]
+    deploy, doctor = blocks(PAGE, "3. Activate it, while Karpenter still runs")[0]
     timed(deploy, folder, adapted(deploy))
     until("doctor's only problem is Karpenter", 120, lambda: problems(doctor, folder) == ["Karpenter"])
     claim("doctor's only problem is that Karpenter runs", True)
