@@ -29,6 +29,7 @@ pub(crate) fn with_defaults(class: &Ec2NodeClass, settings: &Settings) -> Ec2Nod
 
 /// What was looked up for a class.
 pub(crate) struct Lookup {
+    pub(crate) started_at: Timestamp,
     pub(crate) found: Found,
     pub(crate) free_addresses: BTreeMap<String, u32>,
     pub(crate) fence: FenceFacts,
@@ -43,6 +44,7 @@ pub(crate) async fn look_up<C: Discovery>(
     info: &ClusterInfo,
     class: &Ec2NodeClass,
     settings: &Settings,
+    started_at: Timestamp,
 ) -> Lookup {
     let spec = &class.spec;
     let aliases = spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
@@ -84,7 +86,7 @@ pub(crate) async fn look_up<C: Discovery>(
         profile_error,
         unanswered: BTreeMap::new(),
     };
-    Lookup { found, free_addresses, fence: FenceFacts { role, vpcs }, failed }
+    Lookup { started_at, found, free_addresses, fence: FenceFacts { role, vpcs }, failed }
 }
 
 /// What a call answered about a part of a class; nothing if it failed, which is added to the failed ones.
@@ -171,7 +173,7 @@ pub(crate) fn new_remarks(class: &Ec2NodeClass, known: Option<&NodeClassRecord>)
     if now == told { Vec::new() } else { now }
 }
 
-/// The class with its new status and hash, and the record for launches. `known` is its former record, and `now` when the lookup began.
+/// The class with its new status and hash, and the record for launches. `known` is its former record.
 pub(crate) fn resolve(
     class: &Ec2NodeClass,
     settings: &Settings,
@@ -179,9 +181,8 @@ pub(crate) fn resolve(
     lookup: Lookup,
     region: Option<&Catalog>,
     known: Option<&NodeClassRecord>,
-    now: Timestamp,
 ) -> (Ec2NodeClass, NodeClassRecord) {
-    let (class, Lookup { found, free_addresses, fence, .. }) = unanswered::keep(class, lookup, known);
+    let (class, Lookup { started_at: now, found, free_addresses, fence, .. }) = unanswered::keep(class, lookup, known);
     let class = &class;
     let is_unanswered = |part: &str| found.unanswered.contains_key(part);
     let uncounted = known.filter(|_| is_unanswered(conditions::CAPACITY_RESERVATIONS_READY));

@@ -30,7 +30,7 @@ use whittle_ports::{
     note_health, publish_event, publish_events, rights, unless_conflict, update_record,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_units::{ClusterName, SignedDuration};
 
 rights! {
     /// What `refresh` may do; its role in `template.yaml` allows the same.
@@ -116,11 +116,11 @@ async fn refresh<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName
         let class = classes::with_defaults(class, settings);
         // Before the lookup in EC2: an instance that is started meanwhile is then in EC2's count or in ours.
         let started_at = ports.clock().now();
-        let lookup = classes::look_up(ports.cloud(), cluster, &info, &class, settings).await;
+        let lookup = classes::look_up(ports.cloud(), cluster, &info, &class, settings, started_at).await;
         if let Some(error) = run.report_failed(&class, &lookup.failed, &mut done).await {
             failure.get_or_insert(HandleError::Cloud(error));
         }
-        run.resolve(&info, &class, (lookup, started_at), &objects, &mut done).await?;
+        run.resolve(&info, &class, lookup, &objects, &mut done).await?;
         run.report_prices(&class, &done).await;
     }
     let records = ports.store().read_all::<NodeClassRecord>(cluster).await?;
@@ -187,7 +187,7 @@ impl<P: Rights> Run<'_, P> {
         &self,
         info: &ClusterInfo,
         class: &Ec2NodeClass,
-        (lookup, started_at): (classes::Lookup, Timestamp),
+        lookup: classes::Lookup,
         objects: &ClusterObjects,
         done: &mut Done,
     ) -> Result<(), HandleError> {
@@ -200,7 +200,7 @@ impl<P: Rights> Run<'_, P> {
             tracing::warn!(cluster = %self.cluster, class = %class.metadata.name, "{remark}");
         }
         let region = self.region_of(class).await?;
-        let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored, started_at);
+        let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored);
         let (updated, record) = self.after_dry_run(class, resolved, objects, done).await?;
         let only_time_differs =
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;
