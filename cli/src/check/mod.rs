@@ -194,8 +194,8 @@ fn add_live(located: &mut Vec<Located<Object>>, objects: Vec<Located<Object>>) {
     located.extend(objects.into_iter().filter(|one| !given.contains(&identity(&one.value))));
 }
 
-/// Errors about objects that are given twice, and differently: which of them counts would depend on the order. Of kinds that are not read
-/// nobody knows whether they differ.
+/// Errors about objects that are given twice, and differently: which of them counts would depend on the order. Kinds that are not read are
+/// not compared.
 fn repeated(located: &[Located<Object>]) -> Vec<String> {
     let mut first: BTreeMap<_, &Located<Object>> = BTreeMap::new();
     let mut found = Vec::new();
@@ -273,7 +273,7 @@ impl Findings {
         }
     }
 
-    /// A NodePool, and what else there is to warn of. It is fine if nothing is said of it.
+    /// Checks a NodePool; without a finding or a remark it is fine.
     fn node_pool(&mut self, name: &str, pool: &NodePool, classes: &[Ec2NodeClass], remarks: &[String]) {
         let found = validate::runtime::node_pool(pool);
         self.add(Level::Note, found.notes.iter().map(|note| format!("{name}, {note}")));

@@ -33,7 +33,7 @@ pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     steps
 }
 
-/// What is there and has no mark, or is not there: nothing is to do, and nothing to be said of it.
+/// The state of what has no mark of ours, or does not exist: nothing is done, and nothing printed.
 const NOTHING: State = State::Exists;
 
 /// What comes before everything, and before what the sample's objects need.

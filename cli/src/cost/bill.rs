@@ -22,7 +22,7 @@ const LOGS_KEPT_MONTHS: f64 = 1.0;
 const GB: f64 = 1e9;
 /// How often spot prices are read, by default. Some differ each time, so that the catalog is written again.
 pub(super) const SPOT_PRICE_MINUTES: u32 = 30;
-/// Units of that: 35 kB of 65 are spot prices, which are written, and those of before deleted.
+/// Units for each of these writes: spot prices are 35 kB; the new ones are written, and the old ones deleted.
 pub(super) const CATALOG_WRITE_UNITS: f64 = 2.0 * 35.0;
 
 /// The processors of functions.

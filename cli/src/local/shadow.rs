@@ -78,7 +78,7 @@ fn a_machine_that_shadow_mode_would_launch_is_told_once_and_explained_to_its_pod
     }
 }
 
-/// What was written of a pool while Whittle acted is of before, and nothing is written in shadow mode, at no tick.
+/// A pool keeps the status from before shadow mode: no tick writes one.
 #[test]
 fn shadow_mode_writes_no_status_and_goes_by_none_of_before() {
     let mut prompt = Prompt::new(&Place::default());

@@ -78,7 +78,7 @@ impl ChangedTemplates {
     }
 
     /// Writes what the controllers of a cluster would find: the new hash of a pool, and which machines of a class have drifted. Returns what
-    /// nobody knows here.
+    /// cannot be known from manifests.
     pub(super) fn note(&self, objects: &mut ClusterObjects, now: Timestamp) -> Vec<String> {
         for pool in &mut objects.node_pools {
             let Some(hash) = self.pools.get(&pool.metadata.name) else { continue };

@@ -1,5 +1,5 @@
-//! Kinds that a dump was made without, though its pods depend on some: these have no place then, or new machines no room for daemons, and
-//! the answer is not one about the cluster.
+//! Kinds that a dump lacks although its pods depend on them. Without them pods have no place, or new machines no room for daemons, and the
+//! answer is wrong for the cluster.
 
 use super::remarks::Remark;
 use crate::money::counted;

@@ -1,4 +1,4 @@
-//! NodePools of other controllers, such as those of EKS Auto Mode. These plan for them, and what their classes launch nobody knows here.
+//! NodePools of other controllers, such as EKS Auto Mode. Only these plan for them, and know what their classes launch.
 
 use super::manifests::Manifests;
 use whittle_api::karpenter::NodePool;

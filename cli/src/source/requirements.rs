@@ -1,5 +1,5 @@
-//! What of a NodePool's requirements no instance type can meet, or is probably misspelt. An API server accepts it, and so does Karpenter: the
-//! pool is ready, and launches nothing.
+//! Requirements of NodePools that no instance type can meet, or that are probably misspelt. An API server accepts them, and so does
+//! Karpenter: the pool is ready, and launches nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! What machines that run say of the built-in tables, which are older than EC2's newest types and know no account's letters of zones: EC2
-//! sells what runs.
+//! Running machines of which the built-in tables know no offering. EC2 sells what runs: the tables may lack its newest types, and do not
+//! know the letters that zones have in the account.
 
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, ObjectMeta, labels};

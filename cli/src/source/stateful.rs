@@ -34,7 +34,7 @@ pub(super) struct Storage {
     /// By namespace and name: whether it is known where the volume is, or may be. A dump of workloads and claims alone has neither volumes
     /// nor classes, and its claims would keep all of these pods without a place.
     claims: BTreeMap<String, bool>,
-    /// Those whose volumes are made where the pod goes. The others' are made at once, in a zone that nobody knows here.
+    /// Those whose volumes are made where the pod goes. The others' are made at once, in a zone that cannot be foreseen.
     classes: BTreeSet<String>,
     default_class: Option<String>,
     /// Claims that there were not.

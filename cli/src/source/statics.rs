@@ -1,4 +1,4 @@
-//! NodePools with a number of machines to keep, whatever pods there are: a pass for pods launches none of them.
+//! NodePools with `replicas`, which keep that many machines whatever the pods: a plan for pods launches none of these.
 
 use super::offers::InstanceTypesByPool;
 use super::remarks::Remark;

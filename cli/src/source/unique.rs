@@ -1,4 +1,4 @@
-//! JSON in which no key stands twice: which of two values was meant nobody knows, and the usual readers take the last one.
+//! JSON in which no key occurs twice. The usual readers take the last of two values, which may not be the one that was meant.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};

@@ -31,7 +31,7 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, clu
         }
     }
     out.extend(view.refused.iter().map(|refused| format!("an object cannot be read: {refused}")));
-    // Nobody writes conditions in shadow mode: those there are of before, or of a Karpenter that runs.
+    // Whittle writes no conditions in shadow mode: they are old, or those of a running Karpenter.
     let shadow = deployed.is_some_and(|deployed| deployed.deployment.stack.is_shadow());
     let are_written = !shadow || read.objects.running_karpenter(now).is_some();
     let pools = read.objects.node_pools.iter().filter(|pool| are_written && !pool.metadata.is_deleting());

@@ -1,5 +1,5 @@
-//! Retries. A doorbell that is delivered twice, or whose run died after sending the next one, must not send two: each of these
-//! would send two more for as long as nothing can be launched.
+//! Retries. A doorbell that is delivered twice, or whose run died after it had sent the next one, must not cause two more: while nothing
+//! can be launched, their number would double each time.
 
 use crate::RETRY_DELAY;
 use crate::Rights;

@@ -1,5 +1,4 @@
-//! Classes that are missing from a response of the API server: a single response proves nothing, so it is confirmed by a second
-//! one.
+//! Classes that are missing from a response of the API server. One response proves nothing: a second one has to confirm it.
 
 use crate::{Rights, Run};
 use serde::{Deserialize, Serialize};

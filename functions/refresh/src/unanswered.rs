@@ -1,5 +1,5 @@
-//! Parts of a class that could not be looked up: each stays as it was resolved before. An image or a subnet that were dropped would
-//! replace the nodes that have it.
+//! Parts of a class that could not be looked up: each stays as it was resolved before. If an image or a subnet were dropped, the nodes that
+//! use it would be replaced.
 
 use crate::classes::Lookup;
 use whittle_api::karpenter::Ec2NodeClass;

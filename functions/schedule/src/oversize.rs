@@ -1,5 +1,5 @@
-//! Machines whose claims are too large to be stored. One of them would have the table refuse all claims of a request, each time anew: they
-//! are set aside before, and the rest of the plan is executed. Templates and pods are bounded, so that hardly anything is left for it. Pure.
+//! Machines whose claims are too large to be stored. Because of a single one the table would refuse all claims of a request, again and
+//! again. They are set aside first, and the rest of the plan is executed. This is rare, since templates and pods are bounded. Pure.
 
 use crate::set_aside::set_aside;
 use serde::Serialize;

@@ -81,7 +81,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     if let Some(uninstallation) = &uninstallation {
         report.absorb(uninstall::continue_uninstall(ports, cluster, &uninstallation.value, &shifted).await?);
     }
-    // Whether Nodes are unhealthy is only known from new ones.
+    // Only Nodes that are read anew show whether they are unhealthy.
     let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
     let Read { instances, statuses, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } =
         read(ports, cluster, freshness).await?;

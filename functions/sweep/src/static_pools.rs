@@ -1,5 +1,5 @@
-//! NodePools with `replicas` in a cluster without claims. No tick rings `consolidate` there (ADR 0065), and of such a pool only the cluster
-//! knows.
+//! NodePools with `replicas` in a cluster without claims. No tick rings `consolidate` there (ADR 0065), and the table does not show that
+//! there is such a pool.
 
 use crate::Rights;
 use whittle_api::ClusterObjects;

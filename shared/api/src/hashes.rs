@@ -53,8 +53,8 @@ pub fn node_class(class: &Ec2NodeClass, ca_bundle: &str) -> String {
     list(parts.into_iter()).to_string()
 }
 
-/// The hash in the annotation of a class, of this release's version, once the class is changed: the certificates are those of before,
-/// of which nothing need be known.
+/// What `hash`, which annotates a class and is of this release's version, becomes when the class is changed. The cluster's certificates
+/// stay the same and need not be known.
 pub fn changed_node_class(hash: &str, before: &Ec2NodeClass, after: &Ec2NodeClass) -> Option<String> {
     // A list hashes to the exclusive or of its parts.
     let parts = |class| node_class(class, "").parse::<u64>().ok();

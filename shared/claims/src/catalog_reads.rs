@@ -34,9 +34,9 @@ pub struct CatalogAttempt {
 }
 
 impl CatalogAttempt {
-    /// How long a read may take: as a rule a minute at most. One whose run died holds others back no longer.
+    /// How long a read may take, which is usually less than a minute. If its run died, others wait no longer than this.
     pub const LONGEST: SignedDuration = SignedDuration::from_mins(2);
-    /// How long nobody begins one after another has failed: by then the message of the run that failed comes again.
+    /// How long no read is started after one has failed. Then the message of the failed run comes again.
     pub const PAUSE: SignedDuration = SignedDuration::from_secs(25);
 
     /// Whether it holds back a run for `cluster` at `now`. One that is under way does not hold back its own cluster: the run that began it

@@ -32,7 +32,7 @@ impl Record for FunctionHealth {
     fn name(&self) -> String {
         self.function.clone()
     }
-    /// One that says that a function is well goes with its cluster, of which nobody renews it; one that says that it is not stays.
+    /// A record that a function is well expires when its cluster is gone and no run renews it. A record of a failure stays.
     fn expires_at(&self) -> Option<Timestamp> {
         if self.failing_since.is_some() { None } else { self.well_at.checked_add(KEPT_FOR).ok() }
     }

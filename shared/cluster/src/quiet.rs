@@ -100,7 +100,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let Ok(endpoint) = self.endpoint(cluster).await else { return };
         let volumes = read.volume_claims.len() + read.volumes.len() + read.volume_attachments.len() + read.csi_nodes.len();
         let others = read.daemon_sets.len() + read.namespaces.len() + read.priority_classes.len() + read.storage_classes.len();
-        // What cannot be read may be mended at any time.
+        // What cannot be read now may be readable at any time.
         let is_kept = read.unreadable.is_empty() && self.keeper.admits(cluster, "seldom", volumes + others);
         let seldom = is_kept.then(|| Seldom { objects: Arc::new(read.clone()), seen_at, endpoint });
         *self.keeper.of(cluster).seldom.lock().await = seldom;

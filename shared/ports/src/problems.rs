@@ -1,5 +1,5 @@
-//! What a run found that a person has to mend. Two metrics have all of it, because CloudWatch bills each metric that an alarm watches, also
-//! while nothing is wrong.
+//! Problems that a run found and that a person has to solve. Two metrics carry all of them, because CloudWatch bills each metric that an
+//! alarm watches, even while nothing is wrong.
 
 use crate::metrics::{self, Metric};
 use crate::{Amount, Report};

@@ -372,7 +372,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     classes.retain(|record| !record.is_replaced(&read.node_classes));
     templates::show_status(&mut read.node_classes, &classes, settings.shadow);
     if settings.shadow {
-        // Nobody writes these conditions, and those that are there are of before.
+        // Shadow mode writes no conditions: those in the cluster are old.
         let now = ports.clock().now();
         let facts = PoolFacts { objects: &read, classes: &classes, claims: &claims, health: &[] };
         let conditions: Vec<_> = read.node_pools.iter().map(|pool| pool_status(pool, facts, now).status.conditions).collect();

@@ -1,4 +1,4 @@
-//! What quotas of the account may have left. EC2 says of a machine that it has too many vCPUs, and not how many are left. Pure.
+//! What quotas of the account may have left. EC2 says that a machine has too many vCPUs, but not how many are left. Pure.
 
 use crate::{Snapshot, unavailable};
 use std::collections::{BTreeMap, BTreeSet};

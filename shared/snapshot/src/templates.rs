@@ -1,11 +1,11 @@
-//! Conditions of AWSNodeTemplates: their API has none, so an API server keeps none, and what keeps one from being used is only in the record
-//! of the class that it was converted to.
+//! Conditions of AWSNodeTemplates. Their API has none, so that no API server keeps any: why a template cannot be used is only in the
+//! record of the class that it was converted to.
 
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::NodeClassRecord;
 
-/// Gives classes that were converted from AWSNodeTemplates the status that `refresh` found. Others have theirs, but in shadow mode, which
-/// writes none: what they have then is of before, or somebody else's.
+/// Gives classes that were converted from AWSNodeTemplates the status that `refresh` found. Other classes have it already, except in shadow
+/// mode, which writes none: their status is then old, or somebody else's.
 pub(crate) fn show_status(classes: &mut [Ec2NodeClass], records: &[NodeClassRecord], shadow: bool) {
     let lacks = |class: &&mut Ec2NodeClass| shadow || class.is_converted_template() && class.status.conditions.is_empty();
     for class in classes.iter_mut().filter(lacks) {

@@ -300,7 +300,7 @@ impl Ask<'_> {
             let mut would = view.met.clone();
             would.intersect_with(room);
             let kinds = view.kinds.iter().map(|kind| &problem.catalogs[at].kinds[*kind]);
-            // Of a reservation nobody knows when it has room.
+            // When a reservation has room again is unknown.
             kinds.filter(|kind| kind.reservation.is_none()).any(|kind| kind.sold.intersects(&would))
         })
     }

@@ -143,8 +143,8 @@ fn judge_parts(check: &'static str, hook: &Value, facts: &Facts) -> Finding {
     Finding::warning(check, what, add(facts))
 }
 
-/// What to say instead of how ready objects are: nobody writes their conditions in shadow mode, and those there are of before. Where
-/// Karpenter runs, they are its own.
+/// What is said in place of the readiness of objects where Whittle does not write their conditions. In shadow mode the conditions are old;
+/// where Karpenter runs, they are Karpenter's.
 fn unwritten(facts: &Facts, inside: &InCluster, check: &'static str, objects: &[Value]) -> Option<Finding> {
     let shadow = facts.stack.as_ref().is_ok_and(Stack::is_shadow);
     let karpenter = inside.karpenter.as_ref().is_ok_and(|signs| running(facts, signs).is_some());

@@ -328,7 +328,7 @@ impl CatalogWriter for SimPorts {
         self.call(TABLE, "the catalog", |world| {
             let before = world.store.catalog().map(|stored| stored.value).unwrap_or_default();
             self.count(world, |meter, by| {
-                // The head is read and replaced; parts that changed are written, and those of before deleted.
+                // The head is read and replaced; changed parts are written, and the old ones deleted.
                 meter.get(by, "catalog", 0);
                 meter.put(by, "catalog", 0);
                 let (old, new) = (catalog_parts(&before), catalog_parts(blob));
