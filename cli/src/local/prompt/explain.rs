@@ -217,7 +217,7 @@ impl<'a> Past<'a> {
 
     /// What was said, oldest first: the same once, with how often it was said and when last. A node and its NodeClaim get the same
     /// Events, which count once.
-    fn said_since(&self, begun: Timestamp) -> Vec<String> {
+    fn said_lines(&self, begun: Timestamp) -> Vec<String> {
         let mut said: BTreeMap<String, Sayings<'_>> = BTreeMap::new();
         for decision in &self.decisions {
             let text = format!("{} ({})", decision.message, decision.subject);
@@ -440,7 +440,7 @@ fn of_other(world: &World, entry: &KindEntry, name: &str) -> Option<String> {
     past.decisions.retain(|decision| kinds.iter().any(|kind| decision.subject == format!("{}/{bare}", kind.to_lowercase())));
     past.events.retain(|kept| kinds.contains(&kept.event.kind.as_str()));
     let begun = world.story.lines().first().map_or(world.now(), |line| line.at);
-    text.extend(past.said_since(begun));
+    text.extend(past.said_lines(begun));
     Some(text)
 }
 
@@ -461,7 +461,7 @@ fn of_machine_or_pod(world: &World, name: &str) -> Result<String, String> {
     text.extend(pod.map(pod_described));
     let waits = pod.and_then(|pod| pod.condition("PodScheduled")).filter(|condition| condition.status == "False");
     past.events.retain(|kept| waits.is_none_or(|waits| waits.message != kept.event.message));
-    text.extend(past.said_since(begun));
+    text.extend(past.said_lines(begun));
     text.push_str(&past.passed_over());
     text.extend(pod.filter(|pod| !pod.is_bound()).map(|_| past.remedies_of_pod()));
     let besides = pod
