@@ -128,7 +128,7 @@ pub(crate) struct Findings {
     pub(crate) join: Vec<(ClaimName, String)>,
     /// Confirmed: managed NodeClaims with neither claim nor machine.
     pub(crate) abandoned: Vec<String>,
-    /// Confirmed: mirrors and Nodes that are being deleted, whose claim and machine are gone.
+    /// Confirmed: mirrors and Nodes whose claim and machine are gone. They are being deleted, or nobody could delete the Node yet.
     pub(crate) release_mirrors: Vec<String>,
     pub(crate) release_nodes: Vec<String>,
     pub(crate) delete_templates: Vec<String>,
@@ -573,7 +573,8 @@ fn is_shared(instance: &Instance) -> bool {
     instance.tags.keys().filter_map(|key| key.strip_prefix("kubernetes.io/cluster/")).any(|other| other != cluster)
 }
 
-/// Deleted objects that only our finalizer holds, although claim and machine are gone.
+/// Deleted objects that only our finalizer holds, although claim and machine are gone. And Nodes whose machine has ended with its claim
+/// and that a policy let nobody delete.
 fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
     if !input.unreadable.is_empty() || unreadable::hides_machines(input.claims, input.objects) {
         return;
@@ -597,7 +598,10 @@ fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &
             out.release_mirrors.push(name.clone());
         }
     }
-    for node in input.objects.nodes.iter().filter(|node| held(&node.metadata)) {
+    let ended = input.claims.iter().filter(|_| !input.uninstalling).filter_map(|claim| claim.value.ended_machine());
+    let ended: BTreeSet<&str> = ended.map(|machine| machine.provider_id.as_str()).collect();
+    let is_left = |node: &&Node| adopt::has_finalizer(&node.metadata) && ended.contains(node.spec.provider_id.as_str());
+    for node in input.objects.nodes.iter().filter(|node| held(&node.metadata) || is_left(node)) {
         let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
         let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || is_ready(node);
         let accounted = accounted || input.shifted.are_of(&node.metadata.labels);

@@ -53,12 +53,17 @@ impl<P: Rights> Executor<'_, P> {
         }
         for name in findings.release_nodes.iter().take_while(|_| has_time()) {
             let node = self.objects.nodes.iter().find(|node| node.metadata.name == *name);
+            // A policy may not have let `terminate` delete it.
+            let is_deleting = node.is_none_or(|node| node.metadata.is_deleting());
             let id = ProviderId::new(node.map_or("", |node| node.spec.provider_id.as_str())).instance_id();
             if let Ok(id) = id {
                 let there = self.may_exist(&id).await;
                 if self.awaits_denial(&format!("node/{name}"), there, report).await {
                     continue;
                 }
+            }
+            if !is_deleting && self.keep_failure(ports.cluster().delete_node(cluster, name).await).is_none() {
+                continue;
             }
             let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
             if self.keep_failure(ports.cluster().patch_node(cluster, name, "", &patch).await).is_some() {

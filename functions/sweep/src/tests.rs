@@ -523,12 +523,43 @@ fn objects_held_by_our_finalizer_are_released_without_claim_and_machine() {
     let theirs = theirs.twice(30).1;
     assert!(theirs.release_mirrors.is_empty() && theirs.release_nodes.is_empty(), "another provider's, under the same finalizer");
     // A policy may have kept the Node from being released when its claim ended.
-    let ends = [deletion_requested(), Event::TerminationSent, Event::MachineGone];
-    let events = [&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")][..], &ends].concat();
-    let ended = change(orphaned.clone(), |s| s.claims = vec![after(&events)]).twice(30).1;
+    let ended = change(orphaned.clone(), |s| s.claims = vec![ended()]).twice(30).1;
     assert_eq!(ended.release_nodes, ["n"]);
     let speaking = change(orphaned, |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
     assert!(speaking.release_nodes.is_empty(), "its kubelet is alive");
+}
+
+/// A claim whose machine has ended, as EC2 has confirmed.
+fn ended() -> Claim {
+    let ends = [deletion_requested(), Event::TerminationSent, Event::MachineGone];
+    after(&[&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")][..], &ends].concat())
+}
+
+/// As where a policy lets nobody delete Nodes: once its claim has ended nobody else would.
+#[test]
+fn a_node_that_outlives_its_claim_and_machine_is_let_go() {
+    let left = change(scene(ended()), |s| {
+        s.instances.clear();
+        s.objects.nodes = vec![node(false)];
+        s.objects.nodes[0].metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+        s.objects.node_claims.clear();
+    });
+    let (first, second) = left.twice(30);
+    assert_eq!((first.release_nodes, second.release_nodes), (Vec::new(), vec!["n".to_owned()]));
+    let keeps: [(&str, fn(&mut Scene)); 7] = [
+        ("its machine runs", |s| s.instances = vec![instance("i-1")]),
+        ("its kubelet is alive", |s| s.objects.nodes[0] = Node { metadata: s.objects.nodes[0].metadata.clone(), ..node(true) }),
+        ("it is not ours", |s| s.objects.nodes[0].metadata.finalizers.clear()),
+        ("it is of another machine", |s| s.objects.nodes[0].spec.provider_id = "aws:///z/i-2".into()),
+        ("nobody has confirmed that its machine ended", |s| s.claims = vec![registered()]),
+        ("another controller has it", |s| {
+            s.claims[0].annotations.insert(labels::HANDED_OVER.into(), "true".into());
+        }),
+        ("Whittle is being uninstalled", |s| s.uninstalling = true),
+    ];
+    for (why, keep) in keeps {
+        assert!(change(left.clone(), keep).twice(60).1.release_nodes.is_empty(), "{why}");
+    }
 }
 
 #[test]

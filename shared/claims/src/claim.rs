@@ -255,6 +255,14 @@ impl Claim {
     pub fn machine(&self) -> Option<&Machine> {
         self.phase.machine()
     }
+    /// The machine that the claim has ended with; `None` of one that goes on in the hands of another controller.
+    pub fn ended_machine(&self) -> Option<&Machine> {
+        let is_handed_over = self.annotations.get(labels::HANDED_OVER).is_some_and(|told| told == "true");
+        match &self.phase {
+            Phase::Gone { machine, .. } if !is_handed_over => machine.as_ref(),
+            _ => None,
+        }
+    }
     /// The instance of the claim, even after it has ended.
     pub fn instance(&self) -> Option<&InstanceId> {
         match &self.phase {

@@ -1,6 +1,7 @@
 //! Earlier decisions in a snapshot: claims as capacity, and the pods that they were planned for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Kind, Node, PdbSpec, PdbStatus, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
@@ -245,6 +246,18 @@ pub(crate) fn mark_unreadable(nodes: &mut [StateNode], hidden: &[String]) {
         let Some(claim) = node.claim.as_ref().filter(|claim| hidden.contains(&claim.metadata.name)) else { continue };
         node.unreadable.get_or_insert_with(|| format!("the claim {}", claim.metadata.name));
         node.marked_for_deletion |= node.node.as_ref().is_some_and(|node| is_disrupted(node));
+    }
+}
+
+/// Marks Nodes whose machine has ended with its claim, as where a policy lets nobody delete them: they serve nobody, and a static pool
+/// that counted them would have a machine too few. One that is ready shows that its machine runs.
+pub(crate) fn mark_ended(nodes: &mut [StateNode], claims: &[Stored<Claim>]) {
+    let ended = claims.iter().filter_map(|claim| claim.value.ended_machine());
+    let ended: BTreeSet<&str> = ended.map(|machine| machine.provider_id.as_str()).collect();
+    let is_ready = |node: &Node| conditions::is_true(&node.status.conditions, conditions::READY);
+    for state in nodes.iter_mut().filter(|state| state.claim.is_none()) {
+        let is_left = |node: &Arc<Node>| ended.contains(node.spec.provider_id.as_str()) && !is_ready(node);
+        state.marked_for_deletion |= state.node.as_ref().is_some_and(is_left);
     }
 }
 

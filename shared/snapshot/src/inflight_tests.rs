@@ -283,6 +283,29 @@ fn planned_pods_of_a_deleted_node_without_a_claim_are_not_planned_again() {
     assert_eq!(unplanned(&decided(&objects, &[planned()])).0.len(), 1, "it is bound there");
 }
 
+/// As where a policy lets nobody delete Nodes. A static pool would count it as one of its machines.
+#[test]
+fn the_node_of_an_ended_machine_counts_as_deleting_unless_it_is_ready() {
+    let (serving, objects) = serving();
+    let deletion = Event::DeletionRequested(Deletion::without_deadline(DeletionReason::Requested, now(), ""));
+    let ends = [deletion, Event::TerminationSent, Event::MachineGone];
+    let ended = ends.iter().fold(serving.clone(), |claim, event| step(&claim, event, now()).unwrap());
+    let mut handed_over = ended.clone();
+    handed_over.annotations.insert(labels::HANDED_OVER.into(), "true".into());
+    let is_going = |claim: &Claim, ready: ConditionStatus| {
+        let mut read = ClusterObjects { node_claims: Vec::new(), ..objects.clone() };
+        conditions::set(&mut read.nodes[0].status.conditions, conditions::READY, ready, "", "", now());
+        let claims = vec![Stored { value: claim.clone(), revision: Revision(1) }];
+        let snapshot = Snapshot::of(now(), read, claims, Vec::new(), BTreeMap::new());
+        let [machine] = snapshot.nodes.as_slice() else { panic!("one machine: {:?}", snapshot.nodes) };
+        machine.marked_for_deletion
+    };
+    assert!(is_going(&ended, ConditionStatus::Unknown) && is_going(&ended, ConditionStatus::False));
+    assert!(!is_going(&ended, ConditionStatus::True), "its kubelet speaks");
+    assert!(!is_going(&serving, ConditionStatus::Unknown), "its machine is there");
+    assert!(!is_going(&handed_over, ConditionStatus::Unknown), "its machine is another controller's");
+}
+
 #[test]
 fn an_unlaunched_claim_deleted_by_a_user_has_no_capacity() {
     let claim = planned();

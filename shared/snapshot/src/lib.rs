@@ -209,6 +209,7 @@ impl Snapshot {
         };
         self.nodes.iter_mut().for_each(|node| node.marked_for_deletion |= is_deleting(node));
         inflight::mark_unreadable(&mut self.nodes, &self.hidden);
+        inflight::mark_ended(&mut self.nodes, &self.claims);
         self.nominate();
     }
 

@@ -109,6 +109,21 @@ fn a_machine_whose_node_lists_lack_and_a_request_by_name_finds_does_not_end() {
     assert_eq!(kept(&simulation).deletion, None);
 }
 
+#[test]
+fn a_node_that_nobody_could_delete_is_deleted_once_ec2_has_denied_its_machine_twice() {
+    let mut simulation = still();
+    let mut node = super::node(false);
+    node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+    with_pool(&simulation, node);
+    simulation.store(&super::ended());
+    for released in [0, 0, 1, 0] {
+        assert!(released == 0 || simulation.get::<Node>("n").is_some_and(|node| !node.metadata.is_deleting()));
+        assert_eq!(sweep(&simulation, &Settings::default()).counted("nodes_released"), released);
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+    assert!(simulation.get::<Node>("n").is_none());
+}
+
 /// Second 100 of a drain whose NodeClaim states this deadline.
 fn stating(draining: &Claim, deadline: i64) -> TestWorld {
     let mut simulation = still();
