@@ -51,6 +51,8 @@ const NOT_FOUND: &[&str] = &[
     "ParameterNotFound",
 ];
 const LAUNCH_TEMPLATE_NAME_NOT_FOUND: &str = "InvalidLaunchTemplateName.NotFoundException";
+/// A launch template that was made a moment ago is known by some of EC2's servers without its contents.
+const VERSION_NOT_FOUND: &str = "InvalidLaunchTemplateId.VersionNotFound";
 /// Fleet codes for an unavailable offering; another one may be available (aws 6).
 const UNFULFILLABLE: &[&str] = &[
     "InsufficientInstanceCapacity",
@@ -87,15 +89,21 @@ const THROTTLES: &[&str] = &[
     "PriorRequestNotComplete",
 ];
 const RATE_LIMITED: &str = "RequestLimitExceeded";
-/// Codes of a failed launch that passes by itself: EC2 is in trouble, or what a node class selects is gone, and selected anew in minutes.
+/// Codes of a failed launch that passes by itself: EC2 is in trouble, credentials have run out that are replaced, or what a node class
+/// selects is gone, and selected anew in minutes.
 const PASSING: &[&str] = &[
+    "ExpiredToken",
     "IncorrectInstanceState",
     "IncorrectState",
     "InternalFailure",
+    "InternalServerError",
+    "InvalidCapacityReservationState",
     "InvalidGroup.NotFound",
+    "InvalidSecurity.RequestHasExpired",
     "InvalidSecurityGroupID.NotFound",
     "InvalidSubnetID.NotFound",
     "RequestExpired",
+    "RequestTimeout",
     "ServerInternal",
     "ServiceUnavailable",
     "Unavailable",
@@ -153,6 +161,10 @@ impl ApiError {
     /// The instance profile of a template does not exist (yet).
     pub fn is_instance_profile_missing(&self) -> bool {
         self.code == "InvalidParameterValue" && self.message.contains("Invalid IAM Instance Profile name")
+    }
+    /// The instance profile of a template has no role (yet): it is made first, and given its role then.
+    pub fn is_instance_profile_empty(&self) -> bool {
+        self.code == "InvalidParameterValue" && self.message.contains("has no associated IAM Roles")
     }
     /// What a launch asks for is refused for a reason that has no name of its own: every attempt is, until the node class or a limit of the
     /// account is changed. EC2 has new codes: all are meant that are not known to pass.
@@ -212,7 +224,8 @@ impl ApiError {
     }
     /// Whether another attempt may succeed within seconds: EC2 is busy, or does not know yet what was made a moment ago.
     pub fn is_over_soon(&self) -> bool {
-        let is_new = self.is_launch_template_not_found() || self.is_instance_profile_missing();
+        let is_new_template = self.is_launch_template_not_found() || self.code == VERSION_NOT_FOUND;
+        let is_new = is_new_template || self.is_instance_profile_missing() || self.is_instance_profile_empty();
         is_new
             || self.is_transient()
             || matches!(

@@ -96,12 +96,15 @@ fn what_was_just_made_and_a_busy_ec2_pass_soon() {
     let is_over_soon = |code: &str, message: &str| ApiError::client(code, message).is_over_soon();
     for (code, message) in [
         ("InvalidParameterValue", "Value (p) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name"),
+        ("InvalidParameterValue", "IAM Instance Profile \"arn:aws:iam::1:instance-profile/p\" has no associated IAM Roles"),
         ("InvalidLaunchTemplateName.NotFoundException", "It does not exist."),
         ("InvalidLaunchTemplateId.NotFound", "It does not exist."),
+        ("InvalidLaunchTemplateId.VersionNotFound", "Could not find the version."),
         ("RequestLimitExceeded", "Request limit exceeded."),
         ("InternalError", "An internal error has occurred"),
     ] {
         assert!(is_over_soon(code, message), "{code}");
+        assert!(!ApiError::client(code, message).is_rejected(), "{code}: nobody has to do anything");
     }
     for code in ["UnauthorizedOperation", "MaxFleetCountExceeded", "InsufficientInstanceCapacity", "InvalidParameterValue", "Blocked"] {
         assert!(!is_over_soon(code, "x"), "{code}");

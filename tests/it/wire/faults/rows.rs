@@ -238,6 +238,8 @@ const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
         Again("InstanceProfileNameInvalid"),
         NO_EVENT,
     ),
+    (400, "InvalidParameterValue", "IAM Instance Profile \"p\" has no associated IAM Roles", Again("LaunchFailed"), NO_EVENT),
+    (400, "InvalidLaunchTemplateId.VersionNotFound", "Could not find the specified version.", Again("LaunchFailed"), NO_EVENT),
     (
         400,
         "InvalidParameter",
