@@ -245,7 +245,23 @@ impl<P: Rights> Run<'_, P> {
             }
             // An invalid proposal is replaced at once by what this pass found, by whichever method.
         }
-        let Some(command) = decision.commands.first() else { return Ok(None) };
+        if !quotas::holds_static_drift(&decision.commands, snapshot, &mut self.report) {
+            return self.begin(snapshot, &decision.commands, stored).await;
+        }
+        // Each pass finds these first while the quota is used up, which may be for days. What other methods find may give some of it back.
+        let rules = Rules { static_capacity: Gate::Off, ..rules(self.settings, snapshot) };
+        let (others, _) = decide_by(rules, snapshot, &stored.value, self.ports.clock());
+        self.begin(snapshot, &others.commands, stored).await
+    }
+
+    /// Proposes the first of new commands, or executes all of them if they need no validation. Returns when to run again.
+    async fn begin(
+        &mut self,
+        snapshot: &Snapshot,
+        commands: &[Command],
+        stored: &mut Stored<Disruptions>,
+    ) -> Result<Option<SignedDuration>, HandleError> {
+        let Some(command) = commands.first() else { return Ok(None) };
         publish::record_found(&mut self.report, command, false, snapshot);
         let proposal =
             Proposal { execute_after: execute_after(command.method, self.settings, snapshot.now), ..command.proposal(snapshot.now) };
@@ -255,7 +271,7 @@ impl<P: Rights> Run<'_, P> {
             return Ok(Some(wait));
         }
         let mut room = QuotaRoom::of(snapshot);
-        for command in &decision.commands {
+        for command in commands {
             if time_left(self.ports.clock()).is_zero() {
                 self.hand_over();
                 break;
@@ -343,8 +359,17 @@ fn decide(
     known: &Disruptions,
     clock: &impl Clock,
 ) -> (Decision, BTreeMap<Method, SignedDuration>) {
+    decide_by(rules(settings, snapshot), snapshot, known, clock)
+}
+
+/// The same by these rules.
+fn decide_by(
+    rules: Rules,
+    snapshot: &Snapshot,
+    known: &Disruptions,
+    clock: &impl Clock,
+) -> (Decision, BTreeMap<Method, SignedDuration>) {
     let facts = known.facts(snapshot);
-    let rules = rules(settings, snapshot);
     let rules = Rules { simulations_max: simulations(time_left(clock), rules.simulations_max), ..rules };
     let input = disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules };
     let (mut began, mut took) = (clock.now(), BTreeMap::new());

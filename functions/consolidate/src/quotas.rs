@@ -3,7 +3,7 @@
 
 use whittle_claims::DecisionKind;
 use whittle_disruption::StaticChange;
-use whittle_model::disruption::{Command, Reason};
+use whittle_model::disruption::{Command, Method, Reason};
 use whittle_ports::Report;
 use whittle_snapshot::{QuotaFit, QuotaRoom, Snapshot, hold_to};
 
@@ -34,6 +34,19 @@ pub(crate) fn within_quotas(command: &Command, snapshot: &Snapshot, room: &mut Q
     }
     *room = left;
     Some(fitting)
+}
+
+/// Whether all that was found are drifted nodes of static pools for whose replacements quotas have no room. Then each is recorded.
+pub(crate) fn holds_static_drift(commands: &[Command], snapshot: &Snapshot, report: &mut Report) -> bool {
+    let (room, mut held) = (QuotaRoom::of(snapshot), Report::default());
+    let is_held = |command: &Command| {
+        command.method == Method::StaticDrift && within_quotas(command, snapshot, &mut room.clone(), &mut held).is_none()
+    };
+    let are_held = !commands.is_empty() && commands.iter().all(is_held);
+    if are_held {
+        report.absorb(held);
+    }
+    are_held
 }
 
 /// What a static pool launches of what it lacks, and how many of these machines quotas have no room for.

@@ -1,7 +1,7 @@
 //! Replacements and replicas after EC2 has refused a machine for a quota of vCPUs.
 
 use super::{claim, snapshot_of};
-use crate::quotas::{launches_within_quotas, within_quotas};
+use crate::quotas::{holds_static_drift, launches_within_quotas, within_quotas};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::Requirement;
@@ -111,6 +111,23 @@ fn only_a_drifted_node_gets_a_machine_of_another_capacity_type() {
     assert_eq!(kind_after(Method::Drift).as_deref(), Some("on-demand"));
     assert_eq!(kind_after(Method::StaticDrift).as_deref(), Some("on-demand"));
     assert_eq!([Method::SingleNode, Method::MultiNode].map(kind_after), [None, None], "it would cost more than it is to save");
+}
+
+/// Each pass finds them first, and would find nothing else while the quota is used up.
+#[test]
+fn drifted_nodes_of_static_pools_give_way_to_other_methods_while_quotas_have_no_room_for_any() {
+    let held = |refused: &[(&str, u32)], methods: &[Method]| {
+        let snapshot = after_refusals(refused, Vec::new());
+        let commands: Vec<Command> = methods.iter().map(|method| replacing(*method, vec![machine_of_four(&["on-demand"])])).collect();
+        let mut report = Report::default();
+        (holds_static_drift(&commands, &snapshot, &mut report), report.counted("over_quota"), report.decisions.len())
+    };
+    let (full, some) = (&[("on-demand", 4)][..], &[("on-demand", 5)][..]);
+    assert_eq!(held(full, &[Method::StaticDrift, Method::StaticDrift]), (true, 2, 2));
+    assert_eq!(held(some, &[Method::StaticDrift, Method::StaticDrift]), (false, 0, 0), "there is room for one");
+    assert_eq!(held(full, &[Method::Drift]), (false, 0, 0));
+    assert_eq!(held(&[], &[Method::StaticDrift]), (false, 0, 0));
+    assert_eq!(held(full, &[]), (false, 0, 0), "nothing was found");
 }
 
 /// How many of its missing replicas a static pool launches, and how many quotas have no room for.
