@@ -277,6 +277,28 @@ fn the_first_pod_of_a_group_is_not_separated_from_the_second() {
     assert_eq!(world.violated_rules(&alone), [""; 0], "while the other is pending it is the first");
 }
 
+/// As in kube-scheduler, a pod whose kind is where it may not go is not the first of it.
+#[test]
+fn no_pod_starts_anew_where_its_kind_is_out_of_reach() {
+    let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::ZONE}]);
+    let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}});
+    let mut world = World::new();
+    world.objects.pods = [
+        pod("old-0", json!({"nodeName": "n1"})),
+        pod("kin-0", json!({"affinity": near, "nodeSelector": {(labels::ZONE): "b"}})),
+    ]
+    .into_iter()
+    .map(|pod| serde_json::from_value(pod).unwrap())
+    .collect();
+    world.objects.pods[0].status.phase = "Running".into();
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let plan = world.plan();
+    assert_eq!((plan.claims.len(), world.violated_rules(&plan)), (1, Vec::new()), "it is the first");
+    world.objects.pods[0].metadata.labels.insert("app".into(), "kin".into());
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    assert_eq!(world.violated_rules(&plan), ["affinity"], "its kind is in the zone a");
+}
+
 #[test]
 fn every_machine_will_be_registered() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);

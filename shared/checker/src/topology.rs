@@ -314,15 +314,11 @@ fn check_affinity(
 ) {
     let machine = &topology.machines[at];
     // A machine without the label is in no domain, and so cannot satisfy a pod affinity.
-    let labelled = machine.domains[key].iter().all(|domain| matches!(domain, Domain::Of(_)));
-    let is_reachable = |domain: &Domain<'_>| match domain {
-        Domain::Of(value) => kube::may_be_in(pod, key, value),
-        Domain::Alone(_) => false,
-    };
+    let is_domain = |domain: &Domain<'_>| matches!(domain, Domain::Of(_));
+    let labelled = machine.domains[key].iter().all(is_domain);
     let exists_elsewhere =
-        selected.domains.iter().any(|(domain, domain_pods)| other(&domain_pods.all, pod).is_some() && is_reachable(domain));
-    // The first pod of a group with affinity to itself may be placed anywhere, and so may one that cannot reach its
-    // group.
+        selected.domains.iter().any(|(domain, domain_pods)| is_domain(domain) && other(&domain_pods.all, pod).is_some());
+    // The first pod of a group with affinity to itself may be placed anywhere; one that cannot reach its group, nowhere.
     let first = || !exists_elsewhere && kube::all_select(terms, pod, pod, topology.namespaces);
     let here = || !machine.domains[key].is_empty() && selected.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());
     // A selected pod is certainly in every domain that the machine may be in.

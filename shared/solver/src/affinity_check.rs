@@ -59,7 +59,7 @@ pub(crate) fn misplaced(problem: &Problem<'_>, state: &State) -> BTreeSet<PodId>
     let mut out = BTreeSet::new();
     if !counts.sums.is_empty() {
         for (place, pods) in places(problem, state) {
-            out.extend(pods.iter().filter(|pod| !counts.is_satisfied(**pod, place, state)));
+            out.extend(pods.iter().filter(|pod| !counts.is_satisfied(**pod, place)));
         }
     }
     out
@@ -139,7 +139,7 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
     }
 
     /// Whether the pod's required affinity holds.
-    fn is_satisfied(&self, pod: PodId, place: PodHost, state: &State) -> bool {
+    fn is_satisfied(&self, pod: PodId, place: PodHost) -> bool {
         let class = class_of(self.problem, pod);
         required_affinity(self.problem, class).all(|id| {
             let group = &self.problem.groups[id];
@@ -151,11 +151,9 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
                 // The first pod of a group that selects itself may go anywhere.
                 return has_neighbour || (own == 1 && sum.all == own);
             }
-            let strict = class.relaxations[state.relaxation_of(pod)].strict;
-            let reachable = |val: &Val| self.problem.sets.get(strict).get(&group.key).is_none_or(|required| required.has(val));
             match domain(self.problem, &self.types, place, group.key) {
                 Domain::Nowhere => false,
-                here => has_neighbour || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty(reachable)),
+                here => has_neighbour || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty()),
             }
         })
     }
@@ -196,10 +194,9 @@ impl GroupSum {
         out
     }
 
-    /// Whether no pod is, or may be, in a domain for which `reachable` holds.
-    fn is_empty(&self, reachable: impl Fn(&Val) -> bool) -> bool {
-        let settled = self.settled.iter().any(|(val, n)| *n > 0 && reachable(val));
-        !settled && !self.open.iter().any(|(val, n)| *n > 0 && val.as_ref().is_none_or(&reachable))
+    /// Whether no pod is, or may be, in any domain.
+    fn is_empty(&self) -> bool {
+        self.settled.iter().all(|(_, n)| *n == 0) && self.open.iter().all(|(_, n)| *n == 0)
     }
 }
 

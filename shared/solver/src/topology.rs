@@ -251,8 +251,9 @@ impl TopologyQuery<'_> {
                 if !here.is_empty() {
                     return Answer::All(here);
                 }
-                let reachable = counts.domains.iter().any(|(v, n)| *n > 0 && pod_may(v));
-                if !selects || reachable {
+                // The first of its kind may start anywhere. Where its kind is out of its reach, no pod starts anew (scheduling 21).
+                let is_first = selects && counts.domains.iter().all(|(_, n)| *n == 0);
+                if !is_first {
                     return Answer::All(Vec::new());
                 }
                 Answer::One(counts.domains.iter().filter(|(v, _)| pod_may(v) && node_may(v)).map(|(v, _)| (0, *v)).collect())
@@ -299,7 +300,10 @@ impl TopologyQuery<'_> {
             match group.kind {
                 GroupKind::Anti if !group.by_host => !counts.domains.iter().any(|(v, n)| *n == 0 && may(v)),
                 GroupKind::Affinity if group.by_host => counts.hosts.populated() == 0 && !selects,
-                GroupKind::Affinity => !selects && !counts.domains.iter().any(|(v, n)| *n > 0 && may(v)),
+                GroupKind::Affinity => {
+                    let mut populated = counts.domains.iter().filter(|(_, n)| *n > 0).peekable();
+                    (!selects || populated.peek().is_some()) && !populated.any(|(v, _)| may(v))
+                }
                 _ => false,
             }
         })

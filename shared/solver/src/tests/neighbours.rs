@@ -92,14 +92,37 @@ fn pods_that_attract_each_other_share_a_zone() {
     assert!(world.objects.pods.iter().all(|p| world.label_of(&p.metadata.name, labels::ZONE) == Some(Z[2])));
 }
 
+/// As for kube-scheduler (scheduling 21): Karpenter launches a machine for a pod that is never bound.
 #[test]
-fn a_pod_that_may_not_reach_its_kind_starts_anew() {
+fn a_pod_that_may_not_reach_its_kind_has_no_place() {
     let mut world = World::new();
     for (n, z) in Z[..2].iter().enumerate() {
         world.pods("web", 1, &all(&[json!({"cpu": format!("{}", 2 - n)}), affine(labels::ZONE, "web"), zone(z)]));
     }
+    assert_eq!(left(&world.pass()), ["web-1"]);
+    assert_eq!((world.counts(labels::ZONE, "web"), left(&world.pass())), (vec![1], vec!["web-1"]), "nor in a later pass");
+    for (pinned, placed) in [(Z[0], true), (Z[1], false)] {
+        let mut world = World::new();
+        world.node("old", 1, json!({labels::ZONE: Z[0]}));
+        world.pods("web", 1, &json!({"cpu": "1"}));
+        world.bind("web", "old");
+        world.pods("web", 1, &all(&[json!({"cpu": "1"}), affine(labels::ZONE, "web"), zone(pinned)]));
+        let plan = world.plan();
+        assert_eq!(left(&plan).is_empty(), placed, "{pinned}");
+        let says_so = |reason: &String| reason.contains("unsatisfiable topology constraint for pod affinity");
+        assert!(super::world::reasons(&plan).iter().all(says_so), "{pinned}");
+    }
+}
+
+#[test]
+fn a_preference_for_a_kind_out_of_reach_keeps_no_pod_out() {
+    let mut world = World::new();
+    world.node("old", 1, json!({labels::ZONE: Z[0]}));
+    world.pods("web", 1, &json!({"cpu": "1"}));
+    world.bind("web", "old");
+    world.pods("web", 2, &all(&[json!({"cpu": "1"}), soft("podAffinity", near(labels::ZONE, "web")), zone(Z[1])]));
     world.pass();
-    assert_eq!(world.counts(labels::ZONE, "web"), [1, 1]);
+    assert_eq!(world.counts(labels::ZONE, "web"), [1, 2]);
 }
 
 #[test]
