@@ -119,11 +119,13 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
     let input = builder.input;
     let namespaces = &input.objects.namespaces;
     let near = pod.spec.affinity.as_ref().and_then(|a| a.pod_affinity.as_ref());
-    // No relaxation drops a required term.
-    let near = near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces));
+    let kept = Kept {
+        near: near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces)),
+        nodes: node_filter(builder, &spec),
+    };
     let mut relaxations: Vec<Relaxation> = Vec::new();
     loop {
-        let mut relaxation = relaxation_of(builder, &spec, shape, labels, near.as_ref());
+        let mut relaxation = relaxation_of(builder, &spec, shape, labels, &kept);
         if relaxations.last().is_none_or(|last| !same_relaxation(last, &relaxation)) {
             relaxation.id = RelaxationId::at(*next_relaxation);
             *next_relaxation += 1;
@@ -166,23 +168,24 @@ fn same_relaxation(a: &Relaxation, b: &Relaxation) -> bool {
     (a.full, a.strict, &a.host, a.tolerations, &a.owned) == (b.full, b.strict, &b.host, b.tolerations, &b.owned)
 }
 
-/// `near`: the pods that count for all required terms of pod affinity.
-fn relaxation_of(
-    builder: &mut ProblemBuilder<'_>,
-    spec: &PodSpec,
-    shape: &PodShape<'_>,
-    labels: LabelsId,
-    near: Option<&PodSelection>,
-) -> Relaxation {
+/// What kube-scheduler counts for a pod whatever its relaxation.
+struct Kept {
+    /// The pods that count for all required terms of pod affinity.
+    near: Option<PodSelection>,
+    /// The nodes that count for its spread: those of every alternative of its node affinity, whichever is tried (scheduling 6).
+    nodes: Vec<SetId>,
+}
+
+fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodShape<'_>, labels: LabelsId, kept: &Kept) -> Relaxation {
     let policy = builder.options.preferences;
     let (full, host) = builder.split(&relaxation::requirements_of(spec, policy));
     let (strict, _) = builder.split(&relaxation::requirements_of(spec, PreferencePolicy::Ignore));
     let tolerations = builder.taint_table.tolerations(&spec.tolerations);
     let mut owned = Vec::new();
-    let filter = node_filter(builder, spec);
     for constraint in &spec.topology_spread_constraints {
         if policy == PreferencePolicy::Respect || constraint.when_unsatisfiable != "ScheduleAnyway" {
-            let id = builder.groups.spread(constraint, shape.namespace, shape.labels, filter.clone(), tolerations, &mut builder.names);
+            let nodes = kept.nodes.clone();
+            let id = builder.groups.spread(constraint, shape.namespace, shape.labels, nodes, tolerations, &mut builder.names);
             owned.push(id);
         }
     }
@@ -192,7 +195,7 @@ fn relaxation_of(
         for (kind, terms) in [(GroupKind::Affinity, &affinity.pod_affinity), (GroupKind::Anti, &affinity.pod_anti_affinity)] {
             let Some(terms) = terms else { continue };
             let preferred = terms.preferred.iter().filter(|_| policy == PreferencePolicy::Respect).map(|t| &t.pod_affinity_term);
-            let joint = near.filter(|_| kind == GroupKind::Affinity);
+            let joint = kept.near.as_ref().filter(|_| kind == GroupKind::Affinity);
             for (term, joint) in terms.required.iter().map(|term| (term, joint)).chain(preferred.map(|term| (term, None))) {
                 let selects = joint.cloned().unwrap_or_else(|| PodSelection::of(term, shape.namespace, namespaces));
                 owned.push(builder.groups.term(kind, &term.topology_key, selects, reach, &mut builder.names));

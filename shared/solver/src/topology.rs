@@ -234,7 +234,11 @@ impl TopologyQuery<'_> {
         let selects = group.selects.has(relaxation.labels);
         match group.kind {
             GroupKind::Spread { max_skew, min_domains } => {
-                let allowed = || counts.domains.iter().filter(|(v, _)| pod_may(v));
+                // The domains of each of the pod's alternatives bound the others.
+                let has = |set: &SetId, v: &Val| self.sets.get(*set).get(&group.key).is_none_or(|allowed: &Vals| allowed.has(v));
+                let alternatives = &group.filter.any_of;
+                let bounds = |v: &Val| if alternatives.is_empty() { pod_may(v) } else { alternatives.iter().any(|set| has(set, v)) };
+                let allowed = || counts.domains.iter().filter(|(v, _)| bounds(v));
                 let mut min = allowed().map(|(_, n)| *n).min().unwrap_or(u32::MAX);
                 if min_domains.is_some_and(|wanted| allowed().count() < wanted as usize) {
                     min = 0;

@@ -219,6 +219,23 @@ fn nodes_that_the_pods_may_not_use_are_not_counted() {
     after(&mut world, labels::CAPACITY_TYPE, &[1, 5]);
 }
 
+/// As kube-scheduler counts (scheduling 6): Karpenter forgets the nodes of alternatives that it has dropped.
+#[test]
+fn nodes_of_every_alternative_count_whichever_is_tried() {
+    let either = |key: &str, [one, other]: [&str; 2]| required(&[&[expr(key, "In", &[one])], &[expr(key, "In", &[other])]]);
+    let mut world = World::new();
+    running(&mut world, labels::ZONE, &[Z[0], Z[0], Z[1], Z[1], Z[2]]);
+    for node in &mut world.objects.nodes {
+        node.metadata.labels.insert(labels::CAPACITY_TYPE.into(), "spot".into());
+    }
+    world.pool("default", json!({"requirements": [expr(labels::CAPACITY_TYPE, "In", &["on-demand"])]}));
+    world.pods("web", 1, &web(&[by_zone()], either(labels::CAPACITY_TYPE, ["spot", "on-demand"])));
+    after(&mut world, labels::ZONE, &[2, 2, 2]);
+    let mut world = World::new();
+    world.pods("web", 4, &web(&[by_zone()], either(labels::ZONE, [Z[0], Z[1]])));
+    after(&mut world, labels::ZONE, &[2, 2]);
+}
+
 #[test]
 fn values_that_only_exist_elsewhere_bound_those_that_can_be_had() {
     for (key, old, new) in [(labels::CAPACITY_TYPE, "spot", "on-demand"), (labels::ARCH, "amd64", "arm64")] {
