@@ -370,7 +370,9 @@ fn check_skew(
     // With `nodeTaintsPolicy: Honor` the counted nodes depend on each pod's tolerations, which is not checked here.
     let by_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
     let plain = constraint.match_label_keys.is_empty() && !by_taints;
-    let Some(selector) = constraint.label_selector.as_ref().filter(|_| plain) else { return };
+    // An empty selector counts no pod.
+    let counting = constraint.label_selector.as_ref().filter(|selector| plain && **selector != LabelSelector::default());
+    let Some(selector) = counting else { return };
     let of = |class: &&Vec<PlacedPod<'_>>| {
         class.first().is_some_and(|m| m.pod.metadata.namespace == namespace && selector.matches(&m.pod.metadata.labels))
     };

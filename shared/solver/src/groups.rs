@@ -114,6 +114,8 @@ impl Groups {
                 }
             }
         }
+        // Kube-scheduler counts no pod for an empty selector, though it selects every pod.
+        let selector = selector.filter(|selector| *selector != LabelSelector::default());
         let honor_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
         let honor_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
         let kind = GroupKind::Spread {

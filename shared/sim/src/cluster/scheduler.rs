@@ -297,6 +297,9 @@ impl Cluster {
         let honors_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
         let honors_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
         let mut counted: BTreeSet<&str> = BTreeSet::new();
+        // An empty selector selects the pod itself and counts none.
+        let is_empty = constraint.label_selector.as_ref() == Some(&LabelSelector::default())
+            && constraint.match_label_keys.iter().all(|key| pod.metadata.label(key).is_none());
         for candidate in self.objects.nodes.values() {
             let Some(domain) = candidate.metadata.label(&constraint.topology_key) else { continue };
             if honors_affinity && !selects(pod, candidate) || honors_taints && !is_tolerated(pod, candidate) {
@@ -307,7 +310,8 @@ impl Cluster {
         }
         for other in self.objects.pods.values().filter(|other| other.is_bound() && !other.is_terminal() && !other.metadata.is_deleting()) {
             let matches = other.metadata.namespace == pod.metadata.namespace && selector_selects(constraint, pod, &other.metadata);
-            if matches
+            if !is_empty
+                && matches
                 && counted.contains(other.spec.node_name.as_str())
                 && let Some(domain) = self.node_of(other).and_then(|at| at.metadata.label(&constraint.topology_key))
             {

@@ -236,6 +236,19 @@ fn nodes_of_every_alternative_count_whichever_is_tried() {
     after(&mut world, labels::ZONE, &[2, 2]);
 }
 
+/// As kube-scheduler counts: Karpenter counts every pod of the namespace.
+#[test]
+fn an_empty_selector_counts_no_pod() {
+    let mut over = spread(labels::HOSTNAME, "web", 1);
+    over["labelSelector"] = json!({});
+    let mut world = World::new();
+    world.pods("web", 5, &web(&[over.clone()], json!({})));
+    after(&mut world, labels::HOSTNAME, &[5]);
+    over["topologyKey"] = json!("unknown");
+    world.pods("web", 1, &web(&[over], json!({})));
+    assert_eq!(left(&world.plan()), ["web-5"], "a node needs the label all the same");
+}
+
 #[test]
 fn values_that_only_exist_elsewhere_bound_those_that_can_be_had() {
     for (key, old, new) in [(labels::CAPACITY_TYPE, "spot", "on-demand"), (labels::ARCH, "amd64", "arm64")] {
