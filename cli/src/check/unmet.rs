@@ -24,13 +24,30 @@ type Values = BTreeMap<String, BTreeSet<String>>;
 #[derive(Debug, Default)]
 pub(super) struct Tables(BTreeMap<&'static str, Values>);
 
+/// What new types bring that none before them had. Sizes of the others, such as their CPUs, were mostly there before.
+const NEW_WITH_TYPES: [&str; 6] = [
+    labels::INSTANCE_TYPE,
+    labels::INSTANCE_FAMILY,
+    labels::INSTANCE_GENERATION,
+    labels::INSTANCE_SIZE,
+    labels::INSTANCE_GPU_NAME,
+    labels::INSTANCE_ACCELERATOR_NAME,
+];
+
 /// What is said of a NodePool.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Unmet {
     /// What nothing meets.
     pub(super) warnings: Vec<String>,
-    /// Names of types and families, of which there are new ones every few weeks: whether these exist is not known here.
+    /// What types may have that are newer than the tables, and what is sold in other regions than the one that is named: new ones come every
+    /// few weeks, and whether this is one of them is not known here.
     pub(super) notes: Vec<String>,
+}
+
+/// What is said of a requirement.
+enum Said {
+    Warning(String),
+    Note(String),
 }
 
 impl Tables {
@@ -43,10 +60,11 @@ impl Tables {
             let told = |message: String| FieldError::new(path.clone(), message).to_string();
             match canonical_key(&requirement.key) {
                 labels::ZONE => found.warnings.extend(self.unknown_zones(requirement).into_iter().map(told)),
-                key @ (labels::INSTANCE_TYPE | labels::INSTANCE_FAMILY) => {
-                    found.notes.extend(self.message(key, requirement, &regions).map(told));
-                }
-                key if is_of_types(key) => found.warnings.extend(self.message(key, requirement, &regions).map(told)),
+                key if key == labels::INSTANCE_TYPE || is_of_types(key) => match self.judged(key, requirement, &regions) {
+                    Some(Said::Warning(message)) => found.warnings.push(told(message)),
+                    Some(Said::Note(message)) => found.notes.push(told(message)),
+                    None => {}
+                },
                 _ => {}
             }
         }
@@ -54,7 +72,7 @@ impl Tables {
     }
 
     /// That none of these regions has a type that meets a requirement; `None` if one has, or if something else is said of it.
-    fn message(&mut self, key: &str, requirement: &Requirement, regions: &[&'static str]) -> Option<String> {
+    fn judged(&mut self, key: &str, requirement: &Requirement, regions: &[&'static str]) -> Option<Said> {
         let Requirement { operator, values, .. } = requirement;
         let compares = matches!(operator, Operator::In | Operator::Gt | Operator::Lt | Operator::Gte | Operator::Lte);
         if !compares || values.iter().any(|value| is_misspelt(key, value)) {
@@ -64,18 +82,17 @@ impl Tables {
         if allowed.is_contradiction() || regions.iter().copied().any(|region| self.has(region, key, &allowed)) {
             return None;
         }
-        let whose = if let [region] = regions { format!("the built-in tables of {region}") } else { "the built-in tables".to_owned() };
+        let (whose, first) = match regions {
+            [region] => (format!("the built-in tables of {region}"), *region),
+            _ => ("the built-in tables".to_owned(), LARGEST),
+        };
         let said = format!("no instance type of {whose} has {key} {}", text(requirement));
-        Some(match key {
-            labels::INSTANCE_TYPE | labels::INSTANCE_FAMILY => {
-                let remedy = format!("`whittle catalog --region {LARGEST}` prints those that they have");
-                format!("{said}: unless it is newer than these, the NodePool launches nothing; {remedy}")
-            }
-            _ => {
-                let there = there_are(key, self.values(regions.first().copied()?).get(key)?);
-                format!("{said}: {there}; until it is corrected, the NodePool launches nothing")
-            }
-        })
+        if NEW_WITH_TYPES.contains(&key) || offline::REGIONS.iter().copied().any(|region| self.has(region, key, &allowed)) {
+            let remedy = format!("`whittle catalog --region {first}` prints those that they have");
+            return Some(Said::Note(format!("{said}: unless it is newer than these, the NodePool launches nothing; {remedy}")));
+        }
+        let there = there_are(key, self.values(first).get(key)?);
+        Some(Said::Warning(format!("{said}: {there}; until it is corrected, the NodePool launches nothing")))
     }
 
     /// Whether a type of a region has an allowed value.
@@ -196,7 +213,7 @@ mod tests {
         warned((CPU, "In", &["7"]), nothing);
         warned((CPU, "Gt", &["100000"]), nothing);
         warned((labels::INSTANCE_CPU_MANUFACTURER, "In", &["arm"]), &format!("there are amd, aws, intel{nothing}"));
-        warned((labels::INSTANCE_GPU_NAME, "In", &["h9000", "h9001"]), nothing);
+        warned((labels::INSTANCE_GPU_MANUFACTURER, "In", &["intel"]), nothing);
     }
 
     #[test]
@@ -212,8 +229,15 @@ mod tests {
 
     /// There are new ones before there are new tables, and --strict must not refuse them.
     #[test]
-    fn types_and_families_that_the_tables_lack_are_noted() {
-        for (key, value) in [(labels::INSTANCE_TYPE, "m99.large"), (labels::INSTANCE_FAMILY, "m99g")] {
+    fn what_types_may_have_that_are_newer_than_the_tables_is_noted() {
+        for (key, value) in [
+            (labels::INSTANCE_TYPE, "m99.large"),
+            (labels::INSTANCE_FAMILY, "m99g"),
+            (labels::INSTANCE_GENERATION, "99"),
+            (labels::INSTANCE_SIZE, "999xlarge"),
+            (labels::INSTANCE_GPU_NAME, "h9000"),
+            (labels::INSTANCE_ACCELERATOR_NAME, "trainium99"),
+        ] {
             let found = unmet(&[(key, "In", &[value])]);
             assert!(found.warnings.is_empty() && found.notes.len() == 1, "{found:?}");
             assert!(found.notes[0].contains(&format!("has {key} In [{value}]: unless it is newer than these")), "{found:?}");
@@ -254,5 +278,22 @@ mod tests {
         assert!(found.notes.len() == 1 && found.notes[0].contains("the built-in tables of ap-southeast-1 has"), "{found:?}");
         assert_eq!(unmet(&[by_type]), Unmet::default());
         assert_eq!(unmet(&[by_type, (labels::ZONE, "In", &["ap-southeast-1a", "us-east-1a"])]), Unmet::default());
+    }
+
+    /// Regions begin to sell types that others have sold for long, which tables do not tell either.
+    #[test]
+    fn what_types_of_other_regions_have_is_noted_and_what_none_has_is_warned_of() {
+        let had = |region: &str| values_of(region).remove(CPU).unwrap_or_default();
+        let zone = (labels::ZONE, "In", &["ap-southeast-1a"][..]);
+        let elsewhere = had("us-east-1").difference(&had("ap-southeast-1")).next().cloned();
+        if let Some(count) = elsewhere {
+            let found = unmet(&[zone, (CPU, "In", &[count.as_str()])]);
+            assert!(found.warnings.is_empty() && found.notes.len() == 1, "{found:?}");
+        }
+        let gpus = |region: &str| values_of(region).remove(labels::INSTANCE_GPU_MANUFACTURER).unwrap_or_default();
+        assert!(gpus("ap-southeast-1").contains("nvidia"));
+        let found = unmet(&[zone, (labels::INSTANCE_GPU_MANUFACTURER, "In", &["intel"])]);
+        assert!(found.notes.is_empty() && found.warnings.len() == 1, "{found:?}");
+        assert!(found.warnings[0].contains("the built-in tables of ap-southeast-1 has"), "{found:?}");
     }
 }
