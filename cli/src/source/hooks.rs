@@ -17,7 +17,8 @@ pub(super) fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
     found.documents.retain(|document| {
         let Some(events) = hook(document).filter(|events| !events.is_empty() && !is_of_cluster(document)) else { return true };
         let shown = document.identity().map_or_else(|| document.kind().to_owned(), |identity| identity.shown());
-        if events.split(',').all(|event| LATER.contains(&event.trim())) {
+        // Helm reads them whatever their case.
+        if events.split(',').all(|event| LATER.contains(&event.trim().to_ascii_lowercase().as_str())) {
             later.push(shown);
             return false;
         }
@@ -83,7 +84,9 @@ mod tests {
 
     #[test]
     fn what_no_installation_creates_is_left_aside_and_said_so() {
-        for (kind, events) in [("Pod", "test"), ("Job", "test-success"), ("Job", "pre-delete, post-delete"), ("Pod", "post-rollback")] {
+        for (kind, events) in
+            [("Pod", "test"), ("Pod", "Test"), ("Job", "test-success"), ("Job", "pre-delete, post-delete"), ("Pod", "post-rollback")]
+        {
             let (names, notes) = left(&[hook_of(kind, "h", events, ""), hook_of("Pod", "web", "", "")]);
             assert_eq!(names, ["Pod \"web\""], "{kind} {events}");
             assert!(notes.starts_with(&format!("{kind} \"h\" left aside: by the annotation helm.sh/hook ")), "{notes}");
