@@ -65,7 +65,8 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
             && !incomplete
             && !holds(value)
         {
-            errors.push(FieldError::new(path.clone(), rule.message.clone()).at(Stage::Rule));
+            let message = rule.hint.and_then(|hint| hint(value)).unwrap_or_else(|| rule.message.to_string());
+            errors.push(FieldError::new(path.clone(), message).at(Stage::Rule));
         }
     }
 }

@@ -132,6 +132,8 @@ pub(crate) struct Rule {
     pub(crate) cel: String,
     /// The error with its remedy.
     pub(crate) message: Cow<'static, str>,
+    /// A message that says more of a value, where there is more to say.
+    pub(crate) hint: Option<fn(&Value) -> Option<String>>,
     pub(crate) holds: Holds,
 }
 
@@ -188,11 +190,18 @@ impl Schema {
         self
     }
     fn rule(mut self, cel: impl Into<String>, message: impl Into<Cow<'static, str>>, holds: fn(&Value) -> bool) -> Self {
-        self.rules.push(Rule { cel: cel.into(), message: message.into(), holds: Holds::Of(holds) });
+        self.rules.push(Rule { cel: cel.into(), message: message.into(), hint: None, holds: Holds::Of(holds) });
+        self
+    }
+    /// What the last rule says of values that it can say more of.
+    fn hint(mut self, hint: fn(&Value) -> Option<String>) -> Self {
+        if let Some(rule) = self.rules.last_mut() {
+            rule.hint = Some(hint);
+        }
         self
     }
     fn change(mut self, cel: &'static str, message: &'static str, holds: fn(&Value, &Value) -> bool) -> Self {
-        self.rules.push(Rule { cel: cel.to_owned(), message: message.into(), holds: Holds::Between(holds) });
+        self.rules.push(Rule { cel: cel.to_owned(), message: message.into(), hint: None, holds: Holds::Between(holds) });
         self
     }
     fn pattern(mut self, text: &'static str) -> Self {

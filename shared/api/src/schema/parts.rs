@@ -66,6 +66,53 @@ fn overlay_aws_key_is_allowed(key: &str) -> bool {
     aws_key_is_allowed(key) && !NOT_IN_OVERLAYS.contains(&key)
 }
 
+/// At most so many keys are named that may have been meant.
+const MEANT_MAX: usize = 6;
+
+/// The name of a key, without its domain.
+fn name(key: &str) -> &str {
+    key.rsplit('/').next().unwrap_or_default()
+}
+
+/// What was probably meant by a key of the domain that is none, or by one of those of a map.
+fn meant_aws_key(value: &Value) -> Option<String> {
+    meant_key(value, aws_key_is_allowed)
+}
+
+fn meant_overlay_key(value: &Value) -> Option<String> {
+    meant_key(value, overlay_aws_key_is_allowed)
+}
+
+fn meant_key(value: &Value, is_allowed: fn(&str) -> bool) -> Option<String> {
+    let written: Vec<&str> = match value {
+        Value::Object(map) => map.keys().map(String::as_str).collect(),
+        other => other.as_str().into_iter().collect(),
+    };
+    written.into_iter().filter(|key| !is_allowed(key)).find_map(|key| {
+        let meant = nearest_keys(key, is_allowed);
+        (!meant.is_empty()).then(|| format!("there is no key {key}: did you mean {}?", meant.join(" or ")))
+    })
+}
+
+/// The well-known keys that are near to one that is none: of its name, but of another domain; of a name that begins so; or of a name with
+/// few letters that differ.
+fn nearest_keys(written: &str, is_allowed: fn(&str) -> bool) -> Vec<&'static str> {
+    let written = name(written).to_ascii_lowercase();
+    let of_all = labels::WELL_KNOWN.iter().copied().filter(|key| is_allowed(key) && *key != labels::NODE_POOL);
+    let same: Vec<&str> = of_all.filter(|key| name(key) == written).collect();
+    if !same.is_empty() {
+        return same;
+    }
+    let begins = format!("{written}-");
+    let known: Vec<&str> = aws_keys().filter(|key| is_allowed(key)).collect();
+    let longer: Vec<&str> = known.iter().copied().filter(|key| name(key).starts_with(&begins)).collect();
+    if (1..=MEANT_MAX).contains(&longer.len()) {
+        return longer;
+    }
+    let scored = known.into_iter().map(|key| (strsim::osa_distance(name(key), &written), key));
+    scored.filter(|(differing, _)| *differing <= 2).min().map(|(_, key)| key).into_iter().collect()
+}
+
 fn quoted<'a>(keys: impl Iterator<Item = &'a str>) -> String {
     keys.map(|key| format!("'{key}'")).collect::<Vec<_>>().join(", ")
 }
@@ -96,9 +143,9 @@ fn requirement_key(keys: Keys) -> Schema {
         .rule("self != 'kubernetes.io/hostname'", HOSTNAME_KEY, |key| key != labels::HOSTNAME);
     let cel = key_cel("self", labels::AWS_DOMAIN, &aws_cel_keys(keys));
     match keys {
-        Keys::Overlay => schema.rule(cel, AWS_KEYS, |key| key.as_str().is_none_or(overlay_aws_key_is_allowed)),
-        Keys::Claim => schema.rule(cel, AWS_KEYS, |key| key.as_str().is_none_or(aws_key_is_allowed)),
-        Keys::Pool => schema.rule(cel, AWS_KEYS, |key| key.as_str().is_none_or(aws_key_is_allowed)).rule(
+        Keys::Overlay => schema.rule(cel, AWS_KEYS, |key| key.as_str().is_none_or(overlay_aws_key_is_allowed)).hint(meant_overlay_key),
+        Keys::Claim => schema.rule(cel, AWS_KEYS, |key| key.as_str().is_none_or(aws_key_is_allowed)).hint(meant_aws_key),
+        Keys::Pool => schema.rule(cel, AWS_KEYS, |key| key.as_str().is_none_or(aws_key_is_allowed)).hint(meant_aws_key).rule(
             "self != 'karpenter.sh/nodepool'",
             POOL_KEY,
             |key| key != labels::NODE_POOL,
@@ -177,6 +224,7 @@ pub(super) fn template_labels() -> Schema {
         .rule("self.all(k, k != 'karpenter.sh/nodepool')", POOL_KEY, |labels| all_keys(labels, |key| key != labels::NODE_POOL))
         .rule("self.all(k, k != 'kubernetes.io/hostname')", HOSTNAME_KEY, |labels| all_keys(labels, |key| key != labels::HOSTNAME))
         .rule(aws, AWS_KEYS, |labels| all_keys(labels, aws_key_is_allowed))
+        .hint(meant_aws_key)
 }
 
 pub(super) fn all_keys(map: &Value, holds: fn(&str) -> bool) -> bool {
@@ -261,4 +309,68 @@ pub(super) fn yes_no(about: &'static str) -> Schema {
 
 pub(super) fn anything() -> Schema {
     open()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validate::document;
+    use serde_json::json;
+
+    /// The errors of a NodePool, or of another kind, with a requirement about this key.
+    fn said(api_version: &str, kind: &str, key: &str) -> Vec<String> {
+        let requirements = json!([{"key": key, "operator": "Exists"}]);
+        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"});
+        let spec = match kind {
+            "NodePool" => json!({"template": {"spec": {"requirements": requirements, "nodeClassRef": class}}}),
+            _ => json!({"requirements": requirements, "price": "1.0"}),
+        };
+        let errors = document(api_version, kind, &json!({"metadata": {"name": "a"}, "spec": spec}));
+        errors.iter().map(|error| error.message.clone()).collect()
+    }
+
+    #[test]
+    fn a_key_that_is_nearly_one_of_the_domain_is_told_as_what_was_meant() {
+        for (name, meant) in [
+            ("instance-famly", "karpenter.k8s.aws/instance-family"),
+            ("instance_family", "karpenter.k8s.aws/instance-family"),
+            ("Instance-Family", "karpenter.k8s.aws/instance-family"),
+            ("instance-catgeory", "karpenter.k8s.aws/instance-category"),
+            ("instance-type", labels::INSTANCE_TYPE),
+            ("capacity-type", labels::CAPACITY_TYPE),
+            ("zone", labels::ZONE),
+            (
+                "instance-accelerator",
+                "karpenter.k8s.aws/instance-accelerator-name or karpenter.k8s.aws/instance-accelerator-manufacturer or \
+                 karpenter.k8s.aws/instance-accelerator-count",
+            ),
+        ] {
+            let key = format!("{}/{name}", labels::AWS_DOMAIN);
+            assert_eq!(said("karpenter.sh/v1", "NodePool", &key), [format!("there is no key {key}: did you mean {meant}?")], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_near_to_none_is_told_what_there_is() {
+        for name in ["team", "instance", "nodepool", "instance-colour"] {
+            assert_eq!(said("karpenter.sh/v1", "NodePool", &format!("{}/{name}", labels::AWS_DOMAIN)), [AWS_KEYS], "{name}");
+        }
+        // What an overlay cannot use is not what was meant.
+        let tenancy = format!("{}-y", labels::INSTANCE_TENANCY);
+        assert_eq!(said("karpenter.sh/v1alpha1", "NodeOverlay", &tenancy), [AWS_KEYS]);
+        assert!(said("karpenter.sh/v1", "NodePool", &tenancy)[0].ends_with(&format!("did you mean {}?", labels::INSTANCE_TENANCY)));
+        assert_eq!(said("karpenter.sh/v1", "NodePool", labels::INSTANCE_FAMILY), [""; 0]);
+    }
+
+    #[test]
+    fn the_label_of_a_template_that_is_misspelt_is_named() {
+        let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "a"});
+        let labels = json!({"team": "a", "karpenter.k8s.aws/instance-famly": "m5"});
+        let template = json!({"metadata": {"labels": labels}, "spec": {"requirements": [], "nodeClassRef": class}});
+        let errors = document("karpenter.sh/v1", "NodePool", &json!({"metadata": {"name": "a"}, "spec": {"template": template}}));
+        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let wanted = "spec.template.metadata.labels: there is no key karpenter.k8s.aws/instance-famly: did you mean \
+                      karpenter.k8s.aws/instance-family?";
+        assert_eq!(told, [wanted]);
+    }
 }
