@@ -17,14 +17,14 @@ pub(crate) struct History {
     pub(super) region: String,
 }
 
-/// The history of what is to be explained, if a stack is named.
+/// The history of what is called so, if a stack is named.
 ///
 /// # Errors
 /// The stack or its table cannot be read.
-pub(super) fn of(args: &ExplainArgs) -> Result<Option<History>, ExplainError> {
+pub(super) fn of(args: &ExplainArgs, name: &str) -> Result<Option<History>, ExplainError> {
     let Some(deployment) = args.stack.deployment(args.source.offers.region.as_deref())? else { return Ok(None) };
     let clusters = deployment.clusters_of(args.source.cluster.live().and_then(|live| live.cluster_entry()).as_deref());
-    Ok(Some(about(&deployment, &clusters, &args.name)?))
+    Ok(Some(about(&deployment, &clusters, name)?))
 }
 
 /// What a deployment decided about something in some of its clusters.

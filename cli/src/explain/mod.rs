@@ -22,7 +22,7 @@ use history::History;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use subject::{Subject, of_another, subject};
+use subject::{Subject, explained_kind, of_another, subject};
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
@@ -51,6 +51,9 @@ pub struct ExplainArgs {
     /// write pod/, node/, nodeclaim/, nodepool/ or its kind, such as deployment/, before it.
     #[arg(value_name = "POD|NODE|NODECLAIM|NODEPOOL|WORKLOAD")]
     pub name: String,
+    /// The name, where its kind is a word of its own, as kubectl takes it: pod web/api
+    #[arg(value_name = "NAME")]
+    pub name_of_kind: Option<String>,
     /// The namespace of the pod or workload, if NAME does not say it
     #[arg(short = 'n', long, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
@@ -82,6 +85,20 @@ pub enum ExplainError {
     Forgotten(String, Vec<String>),
     #[error("{0:?} may be any of {list}; write it as here", list = .1.join(", "))]
     Several(String, Vec<String>),
+    #[error(
+        "{kind:?} is no kind of what is explained, and {name:?} stands behind it: name one pod, node, nodeclaim, nodepool or workload, as in \
+         pod/NAME; files are named with -f"
+    )]
+    NoKind { kind: String, name: String },
+}
+
+impl ExplainArgs {
+    /// The name of what to explain, with its kind if that was a word of its own.
+    fn wanted(&self) -> Result<String, ExplainError> {
+        let Some(name) = &self.name_of_kind else { return Ok(self.name.clone()) };
+        let no_kind = || ExplainError::NoKind { kind: self.name.clone(), name: name.clone() };
+        explained_kind(&self.name).map(|kind| format!("{kind}/{name}")).ok_or_else(no_kind)
+    }
 }
 
 fn like(names: &[String]) -> String {
@@ -109,16 +126,17 @@ pub fn render(args: &ExplainArgs) -> Result<String, ExplainError> {
 }
 
 fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
-    let history = history::of(args)?;
+    let wanted = args.wanted()?;
+    let history = history::of(args, &wanted)?;
     let asked_of_stack_alone = history.is_some() && args.source.files.is_empty() && args.source.cluster.live().is_none();
     let region = history.as_ref().map(|history| history.region.as_str()).filter(|region| !region.is_empty());
     let answered = if asked_of_stack_alone {
-        Err(ExplainError::Unknown(args.name.clone(), Vec::new()))
+        Err(ExplainError::Unknown(wanted.clone(), Vec::new()))
     } else {
         let (read, market) = args.source.read_in("explain", region)?;
-        present((&args.name, args.namespace.as_deref()), read, market, args.packing, args.output == Format::Json)
+        present((&wanted, args.namespace.as_deref()), read, market, args.packing, args.output == Format::Json)
     };
-    with_history(answered, history, &args.name, args.output == Format::Json)
+    with_history(answered, history, &wanted, args.output == Format::Json)
 }
 
 /// What `explain` says of something among objects that were read, as text.

@@ -63,9 +63,13 @@ pub(super) fn of_another(read: &Manifests, wanted: &str) -> Option<String> {
 
 /// The name with its kind in full, where it is abbreviated.
 fn in_full(wanted: &str) -> String {
-    let kind = |kind: &str| kinds::find(kind).ok().map(KindEntry::singular).filter(|kind| EXPLAINED.contains(&kind.as_str()));
-    let found = wanted.split_once('/').and_then(|(of, name)| Some(format!("{}/{name}", kind(of)?)));
+    let found = wanted.split_once('/').and_then(|(of, name)| Some(format!("{}/{name}", explained_kind(of)?)));
     found.unwrap_or_else(|| wanted.to_owned())
+}
+
+/// A kind in full, by any name that kubectl knows for it; `None` if its objects are not explained.
+pub(super) fn explained_kind(word: &str) -> Option<String> {
+    kinds::find(word).ok().map(KindEntry::singular).filter(|kind| EXPLAINED.contains(&kind.as_str()))
 }
 
 /// Kinds that may be named.

@@ -81,10 +81,13 @@ impl Files {
         Self(dir)
     }
 
+    /// With a name of one word, or of kubectl's two.
     pub(super) fn explain(&self, name: &str, output: Format) -> Result<String, ExplainError> {
         let at = |file: &str| Path::new(&self.0).join(file);
+        let (name, of_kind) = name.split_once(' ').map_or((name, None), |(kind, name)| (kind, Some(name)));
         render(&ExplainArgs {
             name: name.into(),
+            name_of_kind: of_kind.map(str::to_owned),
             namespace: None,
             stack: StackArgs::default(),
             source: Source::of_case(at("cluster.yaml"), at("catalog.json")),
@@ -97,6 +100,26 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_kind_and_a_name_may_be_two_words_as_for_kubectl() {
+    let files = Files::new("words");
+    let output = |name: &str| files.explain(name, Format::Text).unwrap();
+    for (two, one) in [
+        ("pod fits", "pod/fits"),
+        ("po default/huge", "pod/default/huge"),
+        ("nodes n1", "node/n1"),
+        ("NodePool default", "nodepool/default"),
+    ] {
+        assert_eq!(output(two), output(one), "{two}");
+    }
+    for two in ["fits huge", "job fits", "pod/fits cluster.yaml"] {
+        let (kind, name) = two.split_once(' ').unwrap();
+        let error = files.explain(two, Format::Text).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{kind:?} is no kind of what is explained, and {name:?} stands behind it: ")), "{error}");
+        assert!(error.ends_with("files are named with -f"), "{error}");
     }
 }
 

@@ -165,6 +165,7 @@ fn decisions_and_comparisons_of_nodes_are_as_their_schemas_say() {
         for name in machine.map(str::to_owned).into_iter().chain(pool) {
             let args = explain::ExplainArgs {
                 name,
+                name_of_kind: None,
                 namespace: None,
                 source: source.clone(),
                 stack: crate::live::deployment::StackArgs::default(),
