@@ -43,6 +43,9 @@ impl Work<'_> {
             );
             return Err((format!("{field}.launchTemplate"), message));
         }
+        if let Some((selector, message)) = mixed_selector(&old).filter(|_| self.options.purpose == Purpose::Output) {
+            return Err((format!("{field}.{selector}"), message));
+        }
         let mappings = match &old.block_device_mappings {
             None => None,
             Some(mappings) => {
@@ -112,6 +115,22 @@ impl Work<'_> {
             self.note("EC2NodeClass", name, "there are no AL2 images from Kubernetes 1.33 on: --al2023 writes the newer family instead");
         }
     }
+}
+
+/// A selector of a template that no terms of v1 can stand for: a server would refuse these, and who converts has not written them. What is
+/// read and not printed selects by both.
+fn mixed_selector(old: &AwsNodeTemplateSpec) -> Option<(&'static str, String)> {
+    let selectors = [
+        ("subnetSelector", &old.subnet_selector),
+        ("securityGroupSelector", &old.security_group_selector),
+        ("amiSelector", &old.ami_selector),
+    ];
+    let (name, (ids, other)) = selectors.into_iter().find_map(|(name, selector)| Some((name, selector::mixed(selector)?)))?;
+    let message = format!(
+        "{ids} stands beside {other}, and both have to match, which no term of v1 can say: an id excludes everything else; keep {ids} alone, \
+         or leave it out"
+    );
+    Some((name, message))
 }
 
 /// The images as in v1: an alias if the family's own images are meant, with the version that the annotation keeps for it.

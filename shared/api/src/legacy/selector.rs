@@ -44,6 +44,13 @@ pub(super) fn images(selector: &Selector) -> Vec<AmiSelectorTerm> {
     terms
 }
 
+/// The key for ids of a selector that has other conditions as well, and the first of those. Both had to hold, and no term of v1 has both.
+pub(super) fn mixed(selector: &Selector) -> Option<(&'static str, &str)> {
+    let ids = ID_KEYS.into_iter().find(|key| selector.contains_key(*key))?;
+    let other = selector.keys().map(String::as_str).find(|key| !ID_KEYS.contains(key))?;
+    Some((ids, other))
+}
+
 fn ids_and_tags(selector: &Selector) -> Vec<(Option<String>, Option<Selector>)> {
     if selector.is_empty() {
         return Vec::new();

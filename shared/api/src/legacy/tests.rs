@@ -84,6 +84,46 @@ metadata: {name: std}
 spec: {subnetSelector: {a: b}, securityGroupSelector: {a: b}, tags: {kubernetes.io/cluster/x: owned, team: t}}
 ";
 
+/// The terms are not in the file: the selector is what can be changed.
+#[test]
+fn ids_beside_other_conditions_are_refused_where_they_are_written() {
+    let template = |selectors: &str| {
+        format!("apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {{name: std}}\nspec: {{{selectors}}}\n")
+    };
+    for (selectors, field, said) in [
+        (
+            "subnetSelector: {aws-ids: subnet-1, team: a}, securityGroupSelector: {a: b}",
+            "spec.subnetSelector",
+            "aws-ids stands beside team",
+        ),
+        (
+            "subnetSelector: {a: b}, securityGroupSelector: {'aws::ids': sg-1, a: b}",
+            "spec.securityGroupSelector",
+            "aws::ids stands beside a,",
+        ),
+        (
+            "subnetSelector: {a: b}, securityGroupSelector: {a: b}, amiSelector: {aws-ids: ami-1, 'aws::owners': self}",
+            "spec.amiSelector",
+            "aws-ids stands beside aws::owners",
+        ),
+    ] {
+        let found = converted(&template(selectors), Purpose::Output);
+        let [error] = &found.errors[..] else { panic!("{selectors}: {found:?}") };
+        assert_eq!((error.object.as_str(), error.field.as_str()), ("AWSNodeTemplate \"std\"", field));
+        assert!(error.message.starts_with(said) && !error.message.contains("split"), "{}", error.message);
+        assert!(found.objects.is_empty(), "{found:?}");
+        // What is decided by it selects by both, as it did.
+        let read = converted(&template(selectors), Purpose::OnRead);
+        assert_eq!((read.errors.len(), read.objects.len()), (0, 1), "{selectors}");
+    }
+    let inline = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec: {provider: {subnetSelector: {aws-ids: \
+                  subnet-1, team: a}, securityGroupSelector: {a: b}}}\n";
+    let errors = converted(inline, Purpose::Output).errors;
+    assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), ["spec.provider.subnetSelector"]);
+    let alone = template("subnetSelector: {aws-ids: 'subnet-1,subnet-2'}, securityGroupSelector: {a: b}");
+    assert_eq!(converted(&alone, Purpose::Output).errors, []);
+}
+
 #[test]
 fn pools_with_different_kubelet_blocks_get_a_class_each() {
     let objects = converted(TWO_POOLS, Purpose::Output).objects;
