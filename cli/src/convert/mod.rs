@@ -4,7 +4,7 @@
 mod tests;
 
 use crate::printing;
-use crate::source::files;
+use crate::source::{classes, files};
 use clap::ValueEnum;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use whittle_api::karpenter::Ec2NodeClassSpec;
 use whittle_api::legacy::{self, ConvertOptions, Converted, Note, Purpose};
 use whittle_api::manifest::Object;
 use whittle_api::validate;
@@ -112,9 +113,22 @@ const fn is_karpenter(object: &Object) -> bool {
 /// The errors of objects that cannot be converted, and of results that an API server would reject.
 fn faults(converted: &Converted) -> Vec<String> {
     let refused = converted.objects.iter().flat_map(|object| {
-        validate::validate(object).into_iter().map(|fault| format!("{} {:?} as v1, {fault}", object.type_meta().1, object.key()))
+        let faults = match without_spec(object) {
+            Some(missing) => vec![missing.to_owned()],
+            None => validate::validate(object).iter().map(ToString::to_string).collect(),
+        };
+        let whose = title(object);
+        faults.into_iter().map(move |fault| format!("{whose} as v1, {fault}"))
     });
     converted.errors.iter().map(ToString::to_string).chain(refused).chain(merged(&converted.objects)).collect()
+}
+
+/// What is missing of a node class without a spec: each rule of the spec would say it in another way.
+fn without_spec(object: &Object) -> Option<&'static str> {
+    match object {
+        Object::NodeClass(class) if class.spec == Ec2NodeClassSpec::default() => classes::without_spec(class),
+        _ => None,
+    }
 }
 
 /// Objects of which several would have one name: applied, the last of them alone would remain.

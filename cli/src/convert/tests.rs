@@ -137,6 +137,29 @@ fn a_provisioner_and_a_node_pool_of_one_name_do_not_become_one() {
 }
 
 #[test]
+fn a_class_without_a_spec_is_refused_in_one_line() {
+    let class = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: a}\n";
+    let ran = run_on(&["-".into()], &[], class);
+    assert_eq!((ran.code, ran.out.as_str()), (ExitCode::from(2), ""));
+    assert!(ran.err.starts_with("error: EC2NodeClass \"a\" as v1, spec: missing: it selects no subnet"), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    // One that says something is told what is wrong with that.
+    let begun = format!("{class}spec: {{role: r, subnetSelectorTerms: [], securityGroupSelectorTerms: [], amiSelectorTerms: []}}\n");
+    let ran = run_on(&["-".into()], &[], &begun);
+    assert!(ran.err.contains("spec.subnetSelectorTerms") && !ran.err.contains("spec: missing"), "{}", ran.err);
+}
+
+#[test]
+fn ids_beside_tags_name_the_selector_that_has_them() {
+    let text = "{apiVersion: karpenter.k8s.aws/v1alpha1, kind: AWSNodeTemplate, metadata: {name: a}, spec: {subnetSelector: {aws-ids: \
+                'subnet-1,subnet-2', team: web}, securityGroupSelector: {team: web}}}\n";
+    let ran = run_on(&["-".into()], &[], text);
+    assert_eq!((ran.code, ran.out.as_str()), (ExitCode::from(2), ""));
+    assert!(ran.err.starts_with("error: AWSNodeTemplate \"a\", spec.subnetSelector: aws-ids stands beside team"), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+}
+
+#[test]
 fn what_steers_a_terminal_is_escaped_and_means_the_same() {
     let hostile = "a\u{202e}b\u{9b}1m\u{2028}c";
     let text = format!(
