@@ -153,7 +153,9 @@ impl ParsedDocuments {
             let beside = manifest::no_manifest(path, |key| document.value.get(key).is_some());
             let said = match beside {
                 Some(beside) => beside.to_owned(),
-                None if document.value.is_array() => manifest::LIST.to_owned(),
+                None if let Some(items) = document.value.as_array() => {
+                    manifest::of_list(|key| items.first().is_some_and(|first| first.get(key).is_some())).to_owned()
+                }
                 None => no_object(&document.value),
             };
             return self.refused.push(format!("{path}, document {number}: {said}"));

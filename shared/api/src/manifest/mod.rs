@@ -222,8 +222,15 @@ const KUSTOMIZATION: &str = "Kustomize makes manifests of this, and it is none: 
 
 const HELM_CHART: &str = "it is part of a Helm chart, and no manifest: give what `helm template` prints";
 
+const PATCH: &str = "this is a JSON patch (RFC 6902), and no manifest: give what it makes of one, as `kubectl kustomize DIRECTORY` prints";
+
 /// What helps where objects stand in a list alone, as `jq '.items'` prints them.
-pub const LIST: &str = "these objects need a list with a kind around them, as with `jq '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
+const LIST: &str = "these objects need a list with a kind around them, as with `jq '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
+
+/// What helps where a document is a list. `has`: whether the first of its elements has a field.
+pub fn of_list(has: impl Fn(&str) -> bool) -> &'static str {
+    if has("op") && has("path") { PATCH } else { LIST }
+}
 
 fn read_object(node: &Node, api_version: &str, kind: &str) -> Result<Object, Vec<FieldError>> {
     if let Some(failure) = failure(api_version, kind, |field| node.get(field).and_then(Node::text)) {
@@ -435,7 +442,9 @@ impl Source<'_> {
                 let meant = meant_as_type(&entries.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>());
                 format!("apiVersion and kind are needed: every document starts with both, such as {both}{meant}")
             }
-            None if matches!(node.content, Content::List(_)) => LIST.to_owned(),
+            None if let Content::List(items) = &node.content => {
+                of_list(|key| items.first().is_some_and(|first| first.get(key).is_some())).to_owned()
+            }
             None => "this is no object: every document is a map with apiVersion, kind, metadata and spec".to_owned(),
             Some(_) => no_item(&node.to_json().to_string()),
         };

@@ -100,6 +100,10 @@ fn what_people_give_for_a_manifest_is_an_error_that_says_how_to_make_one_of_it()
     assert!(!refused(&format!("{{\"a\": [{pod}")).join("").contains("jq"), "a dump that ends early has one value");
     let alone = refused(&format!("[{pod}]"));
     assert!(alone[0].ends_with(&format!("jq '{list}'`")), "{alone:?}");
+    for patch in ["- {op: remove, path: /spec/limits}\n", "[{\"op\": \"add\", \"path\": \"/spec/weight\", \"value\": 1}]"] {
+        let errors = refused(patch);
+        assert!(errors.len() == 1 && errors[0].contains("this is a JSON patch (RFC 6902)") && !errors[0].contains("jq"), "{errors:?}");
+    }
 
     let told = |file: &str, text: &str| read(file, text).unwrap_err()[0].to_string();
     assert!(told("base/kustomization.yaml", "resources: [a.yaml]\n").ends_with("give what `kubectl kustomize DIRECTORY` prints"));
