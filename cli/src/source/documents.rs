@@ -421,6 +421,15 @@ impl Document {
         }
     }
 
+    /// Whether a cluster has it, or had it when it was dumped.
+    pub(crate) fn is_of_cluster(&self) -> bool {
+        let was_dumped = match &self.pod {
+            Some(pod) => !pod.metadata.uid.is_empty() || pod.is_bound() || !pod.status.phase.is_empty(),
+            None => [self.value.pointer("/metadata/uid"), self.value.get("status")].iter().any(Option::is_some),
+        };
+        self.live || was_dumped
+    }
+
     /// Version and kind of the object of a cluster that this one stands for: a Provisioner and a NodePool may have one name.
     fn converted_from(&self) -> Option<(&'static str, &'static str)> {
         let annotation = self.value.pointer("/metadata/annotations")?.get(labels::CONVERTED_FROM)?;

@@ -10,12 +10,13 @@ const HOOK: &str = "helm.sh/hook";
 /// The events besides those of an installation and of an upgrade.
 const LATER: [&str; 7] = ["test", "test-success", "test-failure", "pre-delete", "post-delete", "pre-rollback", "post-rollback"];
 
-/// Takes away what no installation and no upgrade creates: tests, and what cleans up. Returns notes, also about what ends with the
+/// Takes away what no installation and no upgrade creates: tests, and what cleans up. What a cluster has is there, whatever has created it.
+/// Returns notes, also about what ends with the
 /// installation and is planned as if it stayed.
 pub(super) fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
     let (mut later, mut brief) = (Vec::new(), Vec::new());
     found.documents.retain(|document| {
-        let Some(events) = hook(document).filter(|events| !events.is_empty() && !is_of_cluster(document)) else { return true };
+        let Some(events) = hook(document).filter(|events| !events.is_empty() && !document.is_of_cluster()) else { return true };
         let shown = document.identity().map_or_else(|| document.kind().to_owned(), |identity| identity.shown());
         // Helm reads them whatever their case.
         if events.split(',').all(|event| LATER.contains(&event.trim().to_ascii_lowercase().as_str())) {
@@ -45,14 +46,6 @@ fn hook(document: &Document) -> Option<&str> {
     match &document.pod {
         Some(pod) => pod.metadata.annotation(HOOK),
         None => document.value.pointer("/metadata/annotations")?.get(HOOK)?.as_str(),
-    }
-}
-
-/// Whether a cluster had it when it was dumped: then it is there, whatever has created it.
-fn is_of_cluster(document: &Document) -> bool {
-    match &document.pod {
-        Some(pod) => !pod.metadata.uid.is_empty() || pod.is_bound() || !pod.status.phase.is_empty(),
-        None => [document.value.pointer("/metadata/uid"), document.value.get("status")].iter().any(Option::is_some),
     }
 }
 

@@ -64,7 +64,7 @@ impl LimitRanges {
     }
 
     /// Gives pods that are created what they lack.
-    pub(super) fn admit(&self, pods: &mut [Pod]) {
+    pub(super) fn admit<'p>(&self, pods: impl IntoIterator<Item = &'p mut Pod>) {
         for pod in pods {
             let Some(defaults) = self.0.get(&pod.metadata.namespace) else { continue };
             for container in pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers) {

@@ -26,6 +26,9 @@ use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_units::{SignedDuration, Timestamp};
 
+/// Where objects of files are created that name no namespace.
+const DEFAULT_NAMESPACE: &str = "default";
+
 /// Manifests with all defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Manifests {
@@ -333,6 +336,8 @@ struct Consequences {
     daemons: BTreeSet<Identity>,
     /// The pods that a cluster has, which has seen them.
     live_pods: BTreeSet<String>,
+    /// The pods that no cluster has had: they are created with what admission gives them.
+    new_pods: BTreeSet<String>,
     budgets: BTreeSet<String>,
     templates: ChangedTemplates,
 }
@@ -342,8 +347,15 @@ impl Consequences {
         let (daemons, budgets) = (changed_daemons(documents), budgets::without_status(documents));
         let live_pods = documents.iter().filter(|document| document.live).filter_map(|document| document.pod.as_ref());
         let live_pods = live_pods.filter(|pod| !pod.is_bound()).map(|pod| pod.metadata.key()).collect();
-        Self { daemons, live_pods, budgets, templates: ChangedTemplates::among(documents) }
+        let new_pods = documents.iter().filter(|document| !document.is_of_cluster()).filter_map(|document| document.pod.as_ref());
+        let new_pods = new_pods.map(|pod| key_when_created(&pod.metadata)).collect();
+        Self { daemons, live_pods, new_pods, budgets, templates: ChangedTemplates::among(documents) }
     }
+}
+
+/// Namespace and name of an object of a file once it is created.
+fn key_when_created(metadata: &ObjectMeta) -> String {
+    if metadata.namespace.is_empty() { format!("{DEFAULT_NAMESPACE}/{}", metadata.name) } else { metadata.key() }
 }
 
 /// The DaemonSets of --changed.
@@ -368,7 +380,7 @@ fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>, 
         let mut pods = 0;
         for pod in objects.pods.iter_mut().filter(is_own) {
             pod.spec = PodSpec { node_name: std::mem::take(&mut pod.spec.node_name), ..template.spec.clone() };
-            limit_ranges.admit(std::slice::from_mut(pod));
+            limit_ranges.admit([pod]);
             pods += 1;
         }
         if 0 < pods {
@@ -387,6 +399,8 @@ fn finish(
     settings: &Settings,
     (expansion, consequences): (Expansion<'_>, &Consequences),
 ) -> Result<(Vec<String>, Added, Vec<String>), ReadError> {
+    let is_new = |pod: &&mut Pod| consequences.new_pods.contains(&pod.metadata.key());
+    workloads.limit_ranges.admit(objects.pods.iter_mut().filter(is_new));
     let of_daemons = roll_out_daemons(objects, &consequences.daemons, &workloads.limit_ranges);
     let mut storage = Storage::of(objects);
     let mut expanded = match expansion {
@@ -454,7 +468,7 @@ pub(super) struct MetadataDefaults {
 impl MetadataDefaults {
     pub(super) fn fill(&self, meta: &mut ObjectMeta, namespaced: bool) {
         if namespaced && meta.namespace.is_empty() {
-            meta.namespace = "default".to_owned();
+            meta.namespace = DEFAULT_NAMESPACE.to_owned();
         }
         if meta.uid.is_empty() {
             meta.uid = format!("uid-{:08}", self.position);

@@ -87,6 +87,24 @@ fn containers_without_requests_have_those_of_their_namespace() {
     planned(&[], &[web.clone(), none], "2 of 2", "no room is kept for what such pods use");
     let refused = err(&run(&["plan"], &[web, range("much")]));
     assert!(refused.contains("LimitRange \"defaults\", spec.limits[0].defaultRequest.cpu: "), "{refused}");
+    // So have pods of a file, but not those that a cluster has admitted already, maybe before there was a LimitRange.
+    let pod = |name: &str, more: &str| {
+        format!("apiVersion: v1\nkind: Pod\n{}spec: {{containers: [{{name: c, image: i}}]}}\n", metadata(name, more))
+    };
+    let requests = |documents: &[String]| {
+        let output = run(&["plan", "-o", "json"], documents);
+        let plan: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+        plan["nodeClaims"][0]["requests"]["cpu"].as_str().unwrap_or("0").to_owned()
+    };
+    let with = |pod: &str| requests(&[pod.to_owned(), range("900m")]);
+    let without = requests(&[pod("a", "")]);
+    let written = with(&pod("a", ""));
+    assert_ne!(written, without);
+    assert_eq!(with(&pod("a", ", namespace: default")), written);
+    assert_eq!(with(&pod("a", ", uid: u1")), without);
+    assert_eq!(with(&(pod("a", "") + "status: {phase: Pending}\n")), without);
+    let own = pod("a", "").replace("image: i", "image: i, resources: {requests: {cpu: 900m}}");
+    assert_eq!(requests(&[own]), written, "as if it had been written");
 }
 
 /// Of a rendered chart that is planned which an installation creates.
