@@ -23,12 +23,12 @@ without an EC2NodeClass it has all defaults.
 
 Examples:
   whittle compare --context prod -f pools.yaml
-  kubectl get -A -o json nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
+  kubectl get -A -o json nodes,pods,daemonsets,deployments,replicasets,statefulsets,jobs,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces,limitranges,runtimeclasses > cluster.json
   whittle compare -f cluster.json -f pools.yaml
   whittle compare -f cluster.json -f pools.yaml --region eu-west-1 -o json
   whittle compare -f cluster.json -f pools.yaml -o html > compare.html
   # Where there are NodePools already:
-  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
+  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,deployments,replicasets,statefulsets,jobs,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces,limitranges,runtimeclasses > cluster.json
   whittle compare -f cluster.json
 
 Exit code: 0 if there is an answer; 1 if it leaves out or relies on objects that are refused, which standard error names, or the

@@ -33,7 +33,7 @@ Decides from files, or from what --context names, which is only read: nothing is
 PodDisruptionBudgets that are not among the files of a dump protect nothing, so give all of them.
 
 Examples:
-  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
+  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,deployments,replicasets,statefulsets,jobs,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces,limitranges,runtimeclasses > cluster.json
   whittle consolidate -f cluster.json
   whittle consolidate --context prod
   whittle consolidate -f cluster.yaml --region eu-west-1 --now 2026-01-01T09:00:00Z -o json

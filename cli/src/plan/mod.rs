@@ -31,7 +31,7 @@ Examples:
   whittle plan -f pods.yaml -f pools.yaml --region eu-west-1
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 --replicas web=20
   whittle plan -f deployment.yaml -f pools.yaml --region eu-west-1 -o html > plan.html
-  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces > cluster.json
+  kubectl get -A -o json nodepools,ec2nodeclasses,nodeclaims,nodes,pods,daemonsets,deployments,replicasets,statefulsets,jobs,pvc,pv,storageclasses,csinodes,pdb,priorityclasses,namespaces,limitranges,runtimeclasses > cluster.json
   whittle plan -f cluster.json
   whittle plan -f cluster.json --changed new.yaml     (if objects of that dump were changed, and what that makes)
   whittle plan --context prod                         (for what waits in that cluster now)

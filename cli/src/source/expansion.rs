@@ -184,6 +184,7 @@ pub(super) fn expand(
     let present = present(pods, &sets, &makers);
     let count = |key: &Key| present.get(key).map_or(0, Vec::len);
     let mut names: BTreeSet<String> = pods.iter().map(|pod| pod.metadata.key()).collect();
+    let mut idle = Vec::new();
     for (at, maker) in makers.iter().enumerate() {
         let what = format!("{} {}", maker.kind, maker.metadata.key());
         let there = count(&key(maker));
@@ -201,7 +202,7 @@ pub(super) fn expand(
         if maker.metadata.is_deleting() {
             out.notes.push(format!("{what} is being deleted: no pod is planned for it"));
         } else if wanted == 0 && there == 0 {
-            out.notes.push(format!("{what} has no replicas, so that there is nothing to plan for it; --replicas NAME=N asks what if"));
+            idle.push(what);
         } else if (scaled.contains(&at) || maker.autoscaled) && wanted < there {
             let (has, take) = (counted(there, "pod"), if wanted == 1 { "takes" } else { "take" });
             let replicas = counted(wanted, "replica");
@@ -212,7 +213,17 @@ pub(super) fn expand(
         }
     }
     sum_up(&mut out.notes, &out.planned);
+    out.notes.extend(without_replicas(&idle));
     Ok(out)
+}
+
+/// That workloads have no replicas; one note if these are many, as in a dump.
+fn without_replicas(idle: &[String]) -> Vec<String> {
+    let asks = "--replicas NAME=N asks what if";
+    if idle.len() <= TOLD_EACH_MAX {
+        return idle.iter().map(|what| format!("{what} has no replicas, so that there is nothing to plan for it; {asks}")).collect();
+    }
+    vec![format!("{} have no replicas, so that there is nothing to plan for them; {asks}", first_named(idle, NAMED_MAX))]
 }
 
 /// That pods ask for nothing: a machine seems to have room for as many as it may run.

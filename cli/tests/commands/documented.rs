@@ -1,8 +1,8 @@
 //! Commands in the documentation are accepted by the programs that they name, and what it refers to exists.
 
 use crate::tests;
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use whittle_cli::Cli;
@@ -199,6 +199,30 @@ fn sections_and_files_that_pages_refer_to_exist() {
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
     assert!(20 <= count, "only {count} references were found");
+}
+
+/// A dump is to have what `--context` reads for a decision: what the pods of files get as they are created, and whose pods there are.
+#[test]
+fn the_dumps_that_helps_and_readme_advise_have_the_same_kinds() {
+    let command = Cli::command();
+    let help = |name: &str| command.find_subcommand(name).and_then(|one| one.get_after_help()).map(ToString::to_string).unwrap_or_default();
+    let texts =
+        [("README.md", read("README.md")), ("plan", help("plan")), ("consolidate", help("consolidate")), ("compare", help("compare"))];
+    let mut kinds: Vec<(&str, String)> = Vec::new();
+    for (name, text) in &texts {
+        let of_dump = |line: &str| Some(line.trim().strip_prefix("kubectl get -A -o json ")?.strip_suffix(" > cluster.json")?.to_owned());
+        kinds.extend(text.lines().filter_map(of_dump).map(|kinds| (*name, kinds)));
+    }
+    assert_eq!(kinds.len(), 5, "{kinds:?}");
+    let all = &kinds[0].1;
+    for kind in ["deployments", "replicasets", "statefulsets", "jobs", "limitranges", "runtimeclasses", "namespaces"] {
+        assert!(all.split(',').any(|one| one == kind), "{kind}: {all}");
+    }
+    // Who has no NodePools yet dumps no kinds of which a server knows nothing.
+    let without = all.strip_prefix("nodepools,ec2nodeclasses,nodeclaims,").unwrap();
+    for (name, kinds) in &kinds {
+        assert!(kinds == all || (kinds == without && *name == "compare"), "{name}: {kinds}");
+    }
 }
 
 #[test]

@@ -60,6 +60,17 @@ fn the_pods_of_workloads_are_planned() {
     assert!(!said.contains("no pods are planned"), "{said}");
 }
 
+/// A dump has many that are scaled to zero, and Jobs that have ended.
+#[test]
+fn many_workloads_without_replicas_are_one_note() {
+    let many: Vec<String> = (0..11).map(|at| workload("Deployment", &format!("web-{at:02}"), "replicas: 0, ")).collect();
+    let note = "Deployment default/web-00, Deployment default/web-01, Deployment default/web-02 and 8 more have no replicas";
+    let said = planned(&[], &many, "0 of 0", note);
+    assert_eq!(said.matches("no replicas").count(), 1, "{said}");
+    let said = planned(&[], &many[..2], "0 of 0", "Deployment default/web-01 has no replicas");
+    assert_eq!(said.matches("has no replicas").count(), 2, "{said}");
+}
+
 #[test]
 fn pods_that_ask_for_nothing_are_counted() {
     let with = |resources: &str| workload("Deployment", "web", "replicas: 2, ").replace("{requests: {cpu: 1}}", resources);
