@@ -25,6 +25,10 @@ pub struct FileError {
 pub(crate) enum Fault {
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
+    #[error("cannot be read: {0}: correct its name, or run this in the directory where it is")]
+    Missing(io::Error),
+    #[error("it is a directory, and only files are read here: name those in it that are meant, as with DIRECTORY/*.yaml")]
+    Directory,
     #[error("there is no file of this name, and * is not expanded here: name each file, or their directory")]
     Pattern,
     #[error(
@@ -56,23 +60,23 @@ impl Fault {
     /// The reason alone, for a sentence that says already what cannot be read.
     pub(crate) fn reason(&self) -> String {
         match self {
-            Self::Unreadable(error) => error.to_string(),
+            Self::Unreadable(error) | Self::Missing(error) => error.to_string(),
             fault => fault.to_string(),
         }
     }
 
     /// The error of a file.
     fn of(self, path: &Path) -> FileError {
-        let is_missing = matches!(&self, Self::Unreadable(error) if error.kind() == io::ErrorKind::NotFound);
         let name = path.to_string_lossy();
-        let fault = if is_missing && (name.starts_with("https://") || name.starts_with("http://")) {
-            Self::Url
-        } else if is_missing && name.contains('*') {
-            Self::Pattern
-        } else if is_missing && name.contains(',') {
-            Self::Commas
-        } else {
-            self
+        let fault = match self {
+            Self::Unreadable(error) if error.kind() == io::ErrorKind::IsADirectory => Self::Directory,
+            Self::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => match &*name {
+                url if url.starts_with("https://") || url.starts_with("http://") => Self::Url,
+                pattern if pattern.contains('*') => Self::Pattern,
+                several if several.contains(',') => Self::Commas,
+                _ => Self::Missing(error),
+            },
+            other => other,
         };
         FileError { path: shown(path), fault }
     }
@@ -394,7 +398,14 @@ mod tests {
         );
         assert!(said("/no/such/a.yaml,/no/such/b.yaml").contains("each file needs a -f of its own"));
         assert!(said("/no/such/*.yaml").contains("* is not expanded here"));
-        assert!(said("/no/such/a.yaml").starts_with("/no/such/a.yaml: cannot be read: "));
+        let missing = said("/no/such/a.yaml");
+        assert!(missing.starts_with("/no/such/a.yaml: cannot be read: ") && missing.contains("correct its name"), "{missing}");
+        let directory = said(&std::env::temp_dir().display().to_string());
+        assert!(
+            directory
+                .ends_with(": it is a directory, and only files are read here: name those in it that are meant, as with DIRECTORY/*.yaml"),
+            "{directory}"
+        );
     }
 
     #[test]

@@ -89,7 +89,9 @@ fn the_error_of_a_missing_file_names_it() {
         "",
         &["/no/such/catalog.json"],
     );
-    refused(&["local", "run", "/no/such/scenario.yaml"], "", &["/no/such/scenario.yaml"]);
+    refused(&["local", "run", "/no/such/scenario.yaml"], "", &["/no/such/scenario.yaml", "correct its name"]);
+    let directory = tests().join("scenarios").display().to_string();
+    refused(&["local", "run", &directory], "", &[directory.as_str(), "it is a directory", "as with DIRECTORY/*.yaml"]);
     refused(&["local"], "apply -f /no/such/pool.yaml\n", &["/no/such/pool.yaml"]);
 }
 
