@@ -10,7 +10,11 @@ use std::process::ExitCode;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 The types are as nodes of an EC2NodeClass with all defaults have them. On-demand prices are published ones, of us-east-1
-where the tables have none of the region; spot prices are made up. docs/catalog.md says which, and explains the form.
+where the tables have none of the region; spot prices are made up.
+
+To decide with other types, zones or prices, print the catalog of a region that resembles yours, correct it, and name it with
+--instance-types: it stands for the tables then, and for what EC2NodeClasses make of types. Each type has its offerings, one for each
+zone and capacity type: Price is that of an hour, and what is not sold has \"Available\": false, or is left out.
 
 Examples:
   whittle catalog --region eu-west-1 > catalog.json

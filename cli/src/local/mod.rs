@@ -70,7 +70,7 @@ pub struct PlaceArgs {
     /// Name of the simulated cluster
     #[arg(long, default_value = "demo", value_parser = crate::place::cluster)]
     pub cluster: String,
-    /// Region, whose instance types, zones and prices are used, as far as the tables have them (docs/catalog.md)
+    /// Region, whose instance types, zones and prices are used, as far as the tables have them (`whittle catalog --help`)
     #[arg(long, default_value = "us-east-1", value_parser = crate::place::region)]
     pub region: String,
     /// Kubernetes version

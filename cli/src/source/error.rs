@@ -34,7 +34,7 @@ pub enum ReadError {
     Setting { key: &'static str, value: String, remedy: &'static str },
     #[error("plan-settings: {key:?} is no setting, and would not count: known are {}", .known.join(", "))]
     UnknownSetting { key: String, known: &'static [&'static str] },
-    #[error("cannot read the catalog {path}: {message}; `whittle catalog` prints one, and docs/catalog.md explains it")]
+    #[error("cannot read the catalog {path}: {message}; `whittle catalog` prints one, and its --help explains it")]
     Catalog { path: String, message: String },
     #[error(
         "what there is to buy is not known: name a region with --region (one of {}), or a catalog with --instance-types; nodes with \
@@ -44,7 +44,7 @@ pub enum ReadError {
     NoOffers { known: &'static [&'static str] },
     #[error(
         "there are no tables of region {region}, only of {}: make a catalog, such as with `whittle catalog --region {} --rename {region}`, \
-         correct its prices, and name it with --instance-types (docs/catalog.md)",
+         correct its prices, and name it with --instance-types (`whittle catalog --help`)",
         .known.join(", "), whittle_ec2::facts::tables::price_stand_in(region)
     )]
     NoTables { region: String, known: &'static [&'static str] },

@@ -5,7 +5,7 @@ use super::error::ReadError;
 use super::manifests::Manifests;
 use super::market::{Market, PriceList};
 use super::requirements;
-use super::running;
+use super::running::{self, OTHERS};
 use super::settings::EXPRESSIONS;
 use super::zones;
 use crate::money::Currency;
@@ -154,7 +154,7 @@ fn unsold(pool: &NodePool, tables: &Catalog) -> Option<String> {
         named.map(String::as_str).filter(|name| !is_sold(name) && !requirements::is_misspelt(labels::INSTANCE_TYPE, name)).collect();
     let sentence = || {
         format!(
-            "{} {:?} names types that the built-in tables of {} do not have: {}; docs/catalog.md says how to give others",
+            "{} {:?} names types that the built-in tables of {} do not have: {}; {OTHERS}",
             if pool.is_converted_provisioner() { "Provisioner" } else { NodePool::KIND },
             NodePool::given_name(&pool.metadata.name),
             tables.region,
@@ -170,9 +170,6 @@ pub(crate) fn prices_missing(region: &str) -> Option<String> {
     let missing = || format!("the tables have no on-demand prices of {region}: those of {other} stand for them, and may differ");
     (!has_prices(region)).then(missing)
 }
-
-/// What helps where prices or zones are not known.
-const OTHERS: &str = "docs/catalog.md says how to give others";
 
 /// What the tables of a region lack.
 fn assumptions(region: &str) -> Vec<String> {

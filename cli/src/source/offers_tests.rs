@@ -178,7 +178,8 @@ fn types_that_the_tables_of_a_region_lack_are_told() {
     };
     let offers = Offers { region: Some("us-east-1".to_owned()), ..Offers::default() };
     let told = |types: &str| offers.read(&manifests(&pool(types))).unwrap().assumptions.join("\n");
-    let unsold = "NodePool \"gpu\" names types that the built-in tables of us-east-1 do not have: p3.8xlarge; docs/catalog.md says how";
+    let unsold =
+        "NodePool \"gpu\" names types that the built-in tables of us-east-1 do not have: p3.8xlarge; `whittle catalog --help` says how";
     assert!(told("m5.large, p3.8xlarge").contains(unsold), "{}", told("m5.large, p3.8xlarge"));
     assert!(!told("m5.large").contains("names types"));
     // What is misspelt is told elsewhere.

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_ec2::facts::Catalog;
 
+/// What helps where types, prices or zones are not known.
+pub(super) const OTHERS: &str = "`whittle catalog --help` says how to give others";
+
 /// How many of them are named; more are counted.
 const NAMED: usize = 3;
 
@@ -52,7 +55,7 @@ pub(super) fn assumption(unlisted: &BTreeMap<String, String>, region: &str) -> O
     (!unlisted.is_empty()).then(|| {
         format!(
             "machines run that the built-in tables of {region} do not have: {}; since EC2 has what runs, that is no drift here \
-             (InstanceTypeNotFound); docs/catalog.md says how to give others",
+             (InstanceTypeNotFound); {OTHERS}",
             shown.join(", ")
         )
     })

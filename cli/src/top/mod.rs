@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Arguments of `whittle top`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
-Bars are what pods request of the allocatable CPU and memory, not what they use. Prices are those of the list: on demand as published (docs/catalog.md),
+Bars are what pods request of the allocatable CPU and memory, not what they use. Prices are those of the list: on demand as published (`whittle catalog --help`),
 spot made up, without savings plans and discounts; --instance-types takes yours.
 
 With --watch: q or Ctrl-C ends it, s sorts by the next column, the arrow keys scroll, and r reads at once.
