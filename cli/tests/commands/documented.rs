@@ -225,6 +225,35 @@ fn the_dumps_that_helps_and_readme_advise_have_the_same_kinds() {
     }
 }
 
+/// Default of each parameter of a CloudFormation template; `required` if it has none.
+fn defaults(template: &str) -> BTreeMap<String, String> {
+    let (_, section) = template.split_once("\nParameters:\n").expect("a template has parameters");
+    let mut found = BTreeMap::new();
+    let mut name = "";
+    for line in section.lines().take_while(|line| line.is_empty() || line.starts_with([' ', '#'])) {
+        if let Some(start) = line.strip_prefix("  ").filter(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase())) {
+            name = start.split(':').next().unwrap_or_default();
+            found.insert(name.to_owned(), "required".to_owned());
+        } else if let Some(value) = line.strip_prefix("    Default: ") {
+            let value = if value == "\"\"" { value } else { value.trim_matches('"') };
+            found.insert(name.to_owned(), format!("`{value}`"));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_parameter_of_the_stack_is_documented_with_its_default() {
+    let mut expected = defaults(&read("template.yaml"));
+    assert!(expected.remove("TestEndpoint").is_some(), "no user sets the parameter for tests");
+    let page = read("docs/parameters.md");
+    let (parameters, _) = page.split_once("\n## Annotations").expect("the page ends with annotations");
+    let rows = parameters.lines().filter_map(|line| line.strip_prefix("| `")).filter_map(|row| row.split_once("` | "));
+    let documented: BTreeMap<String, String> =
+        rows.map(|(name, rest)| (name.to_owned(), rest.split(" | ").next().unwrap_or_default().to_owned())).collect();
+    assert_eq!(documented, expected);
+}
+
 #[test]
 fn a_wrong_command_is_found() {
     let why = |text: &str, in_block: bool| commands(text).iter().flat_map(|words| wrong(words, in_block)).collect::<Vec<_>>();
