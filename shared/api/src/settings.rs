@@ -118,6 +118,14 @@ const ENVIRONMENT: &[(&str, Meaning)] = &[
     ("BATCH_MAX_DURATION", Meaning::BatchMax),
     ("BATCH_IDLE_DURATION", Meaning::BatchIdle),
     ("FEATURE_GATES", Meaning::Gates),
+    ("PREFERENCE_POLICY", Meaning::Nothing(PREFERENCE_POLICY)),
+    ("MIN_VALUES_POLICY", Meaning::Nothing(MIN_VALUES_POLICY)),
+    ("SCHEDULER_CONFIG", Meaning::Nothing("the stack's parameter SchedulerConfig says it")),
+    ("ENABLE_ZONAL_SHIFT", Meaning::Nothing(ZONAL_SHIFT)),
+    ("DISABLE_DRY_RUN", Meaning::Nothing(DRY_RUNS)),
+    ("AMI_REFRESH_INTERVAL", Meaning::Nothing(CLASS_REFRESH)),
+    ("SUBNET_REFRESH_INTERVAL", Meaning::Nothing(CLASS_REFRESH)),
+    ("AWS_FEATURE_GATES", Meaning::Nothing(EXPRESSIONS)),
 ];
 
 /// Keys of the ConfigMap and the charts, without `settings.`, and for `clusterName` also without `aws.`.
@@ -140,7 +148,29 @@ const KEYS: &[(&str, Meaning)] = &[
     ("assumeRoleDuration", Meaning::Nothing("functions run with roles of their own, in the account of the cluster")),
     ("enablePodENI", Meaning::Nothing("pod network interfaces are always counted")),
     ("enableENILimitedPodDensity", Meaning::Nothing("the pods that interfaces allow are always counted")),
+    ("preferencePolicy", Meaning::Nothing(PREFERENCE_POLICY)),
+    ("minValuesPolicy", Meaning::Nothing(MIN_VALUES_POLICY)),
+    ("enableZonalShift", Meaning::Nothing(ZONAL_SHIFT)),
+    ("disableDryRun", Meaning::Nothing(DRY_RUNS)),
+    ("amiRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
+    ("subnetRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
+    ("ignoreDRARequests", Meaning::Nothing("pods with resourceClaims get no node, as by Karpenter's default")),
+    ("logLevel", Meaning::Nothing("the stack's parameter LogLevel says it")),
+    ("featureGates.nodeRepair", Meaning::Nothing("the stack's parameter NodeRepair says it")),
+    ("featureGates.staticCapacity", Meaning::Nothing("the stack's parameter StaticCapacity says it, which is true by default")),
+    ("featureGates.reservedCapacity", Meaning::Nothing("capacity reservations that node classes select are always used")),
+    ("featureGates.nodeOverlay", Meaning::Nothing("NodeOverlays always count")),
+    ("featureGates.capacityBuffer", Meaning::Nothing("CapacityBuffers always count")),
+    ("awsFeatureGates.nodeClassCEL", Meaning::Nothing(EXPRESSIONS)),
 ];
+
+// Which parameter of the stack says what a setting of today's Karpenter says (docs/parameters.md).
+const PREFERENCE_POLICY: &str = "the stack's parameter PreferencePolicy says it";
+const MIN_VALUES_POLICY: &str = "the stack's parameter MinValuesPolicy says it";
+const ZONAL_SHIFT: &str = "the stack's parameter ZonalShift says it";
+const DRY_RUNS: &str = "the stack's parameter NodeClassDryRuns says it";
+const CLASS_REFRESH: &str = "the stack's parameter ClassRefreshMinutes says it";
+const EXPRESSIONS: &str = "the stack's parameter NodeClassExpressions says it";
 
 const NO_CONTROLLER: &str = "there is no controller in the cluster that it could apply to";
 

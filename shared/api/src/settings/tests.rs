@@ -62,3 +62,33 @@ fn every_setting_is_validated() {
     assert_eq!(read.settings.batch_max_duration.unwrap().to_string(), "10s");
     assert_eq!(read.ignored[0].key, "settings.aws.tags.a");
 }
+
+#[test]
+fn a_setting_of_todays_karpenter_names_the_parameter_that_stands_for_it() {
+    let template = include_str!("../../../../template.yaml");
+    let variables: BTreeMap<String, String> = ENVIRONMENT.iter().map(|(name, _)| ((*name).to_owned(), String::new())).collect();
+    let chart = "settings:\n  preferencePolicy: Ignore\n  minValuesPolicy: BestEffort\n  enableZonalShift: true\n  disableDryRun: true\n  \
+                 amiRefreshInterval: 5m\n  featureGates: {nodeRepair: true, staticCapacity: true}\n  \
+                 awsFeatureGates: {nodeClassCEL: true}\n";
+    for read in [from_helm_values("f", chart).unwrap(), from_environment(&variables).unwrap()] {
+        assert_eq!(read.ignored.len(), 8, "{:?}", read.ignored);
+        for Ignored { key, why } in &read.ignored {
+            let name = why.strip_prefix("the stack's parameter ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+            assert!(template.contains(&format!("\n  {name}:\n    Type: ")), "{key}: template.yaml has no parameter {name:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_always_on_is_not_said_to_need_a_controller() {
+    let chart = "settings: {featureGates: {reservedCapacity: true, nodeOverlay: true, capacityBuffer: true}}\ncontroller: {resources: 1}\n";
+    let read = from_helm_values("f", chart).unwrap();
+    let told: Vec<(&str, bool)> = read.ignored.iter().map(|ignored| (ignored.key.as_str(), ignored.why == NO_CONTROLLER)).collect();
+    let want = [
+        ("settings.featureGates.reservedCapacity", false),
+        ("settings.featureGates.nodeOverlay", false),
+        ("settings.featureGates.capacityBuffer", false),
+        ("controller.resources", true),
+    ];
+    assert_eq!(told, want);
+}
