@@ -546,7 +546,8 @@ fn a_node_that_outlives_its_claim_and_machine_is_let_go() {
     });
     let (first, second) = left.twice(30);
     assert_eq!((first.release_nodes, second.release_nodes), (Vec::new(), vec!["n".to_owned()]));
-    let keeps: [(&str, fn(&mut Scene)); 7] = [
+    type Change = fn(&mut Scene);
+    let keeps: [(&str, Change); 7] = [
         ("its machine runs", |s| s.instances = vec![instance("i-1")]),
         ("its kubelet is alive", |s| s.objects.nodes[0] = Node { metadata: s.objects.nodes[0].metadata.clone(), ..node(true) }),
         ("it is not ours", |s| s.objects.nodes[0].metadata.finalizers.clear()),
