@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use whittle_claims::{
-    Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, Stored,
+    Claim, ClaimKey, ClassDryRun, DecisionKind, DeletionReason, Doorbell, Event, MeasuredMemory, NodeClassRecord, Phase, StockOut, Stored,
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ports::{
@@ -188,7 +188,8 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
         async { Ok::<_, HandleError>(if has_reservations { store.list(cluster).await? } else { Vec::new() }) },
         async { Ok::<_, HandleError>(if chooses { store.read::<SubnetUse>(cluster, SubnetUse::NAME).await? } else { None }) },
     )?;
-    let reserved = Reserved::for_launches(&classes, &others, &stock_outs, now);
+    let closed: Vec<StockOut> = stock_outs.iter().map(StockOut::for_pods).collect();
+    let reserved = Reserved::for_launches(&classes, &others, &closed, now);
     let uses = uses.map(|known| known.value.recent).unwrap_or_default();
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
     let changed = BTreeSet::new();

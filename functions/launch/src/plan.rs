@@ -9,7 +9,7 @@ use whittle_api::field::FieldPath;
 use whittle_api::karpenter::adjusted_price;
 use whittle_api::runtime::taint_faults;
 use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_claims::{Claim, ClaimSpec, NodeClassRecord, Record, Stored, mirror};
+use whittle_claims::{Claim, ClaimSpec, NodeClassRecord, Record, StockOut, Stored, mirror};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::{FleetRequest, Launch, LaunchError, LaunchInput, MinValuesPolicy, batch_id, batched, prepare, subnets};
 use whittle_ec2::instance_types::{Context, resolve_some};
@@ -26,7 +26,8 @@ pub(crate) struct Facts {
     pub(crate) classes: Vec<NodeClassRecord>,
     /// Names of the records whose class has changed since.
     pub(crate) changed: BTreeSet<String>,
-    pub(crate) stock_outs: Vec<whittle_claims::StockOut>,
+    /// As stored, to count further failures.
+    pub(crate) stock_outs: Vec<StockOut>,
     /// Addresses that earlier launches use.
     pub(crate) uses: Vec<Use>,
     /// What instance types depend on.
@@ -55,6 +56,10 @@ pub(crate) struct Plan {
 }
 
 impl Facts {
+    /// What is not asked of EC2 now. A plan that wants to save money leaves out more, and its claims name what is left (ADR 0073).
+    fn closed(&self) -> Vec<StockOut> {
+        self.stock_outs.iter().map(StockOut::for_pods).collect()
+    }
     /// The class of a batch, by the name of its record.
     pub(crate) fn class(&self, name: &str) -> Option<&NodeClassRecord> {
         self.classes.iter().find(|record| record.name() == name)
@@ -100,7 +105,7 @@ impl Facts {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message });
         }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
-        let unavailable = self.inputs.unavailable(&self.stock_outs, self.now);
+        let unavailable = self.inputs.unavailable(&self.closed(), self.now);
         let parts = ClassParts::of(record, &self.inputs, &self.catalog).map_err(failed)?;
         let context = parts.context(&unavailable);
         let catalog = self.catalog.with_missing_prices(&absolute_prices(&claim.spec));
@@ -147,7 +152,7 @@ impl Facts {
 
     /// Each group uses the subnets in which the groups before it leave most addresses.
     fn choose_subnets(&self, groups: &mut [Group]) {
-        let full = unavailable(&self.stock_outs, self.now).subnets;
+        let full = unavailable(&self.closed(), self.now).subnets;
         let mut uses = self.uses.clone();
         for group in groups {
             let Some(record) = self.class(&group.node_class).filter(|record| addresses::has_choice(&record.subnets)) else { continue };

@@ -26,7 +26,7 @@ use whittle_ports::{
     Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
     lease_held_report, note_health, publish_event, record_decisions, release_lease, rights, write_planned_mirror,
 };
-use whittle_snapshot::{Snapshot, claim_of, load};
+use whittle_snapshot::{Snapshot, claim_of, load_for_pods};
 use whittle_solver::Memory;
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -92,7 +92,7 @@ impl<P: Rights> Run<'_, P> {
         // What the last run remembers is written under the lease alone.
         let store = self.ports.store();
         let (snapshot, unplaced, round) = join!(
-            load(self.ports, self.settings, self.cluster),
+            load_for_pods(self.ports, self.settings, self.cluster),
             state::read::<Unplaced>(store, self.cluster),
             state::read_pages::<RoundPage>(store, self.cluster),
         );

@@ -122,19 +122,29 @@ const WAIT_MAX: SignedDuration = SignedDuration::from_mins(30);
 /// A failure within this time after the end of the previous wait is a further one.
 const REPEAT_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
+/// The wait after so many failures.
+fn wait_after(strikes: u32) -> SignedDuration {
+    FIRST_WAIT.checked_mul(1 << strikes.saturating_sub(1).min(8)).unwrap_or(WAIT_MAX).min(WAIT_MAX)
+}
+
 impl StockOut {
-    /// The stock-out after one more failure at `now`: 3 minutes, doubling to 30. A failure while the offering is already
-    /// unavailable (a late response) counts as the same one.
+    /// The stock-out after one more failure at `now`: 3 minutes, doubling to 30. A failure while the offering is
+    /// unavailable to pods already (a late response) counts as the same one.
     #[must_use]
     pub fn after_failure(old: Option<&Self>, offering: OfferingKey, code: &str, now: Timestamp) -> Self {
         let strikes = match old {
-            Some(old) if old.until > now => old.strikes,
+            Some(old) if old.for_pods().holds(now) => old.strikes,
             Some(old) if old.is_remembered(now) => old.strikes.saturating_add(1),
             _ => 1,
         };
-        let stay = FIRST_WAIT.checked_mul(1 << strikes.saturating_sub(1).min(8)).unwrap_or(WAIT_MAX).min(WAIT_MAX);
-        let until = now.checked_add(stay).unwrap_or(Timestamp::MAX);
+        let until = now.checked_add(wait_after(strikes)).unwrap_or(Timestamp::MAX);
         Self { offering, code: code.to_owned(), until, strikes }
+    }
+    /// The same for pods that wait for a machine: as long as after a first failure, however many there were (ADR 0073). Not to be stored.
+    #[must_use]
+    pub fn for_pods(&self) -> Self {
+        let longer = wait_after(self.strikes) - FIRST_WAIT;
+        Self { until: self.until.checked_sub(longer).unwrap_or(self.until), ..self.clone() }
     }
     /// The stock-out of a resource that other machines of the account free again, such as addresses and quotas: the wait is the
     /// same after every failure.
@@ -241,5 +251,40 @@ mod tests {
     #[test]
     fn a_late_response_is_the_same_failure() {
         check(&[0, 2], 3);
+        check(&[0, 3, 5], 6);
+    }
+
+    /// Pods that failed at these minutes try the offering again three minutes after the last failure, and not before.
+    #[track_caller]
+    fn check_pods(failures: &[i64]) {
+        let mut known: Option<StockOut> = None;
+        for failure in failures {
+            known = Some(StockOut::after_failure(known.as_ref(), offering(), "ICE", minute(*failure)));
+        }
+        let (last, of_pods) = (*failures.last().unwrap(), known.unwrap().for_pods());
+        assert_eq!(of_pods.until, minute(last + 3), "{failures:?}");
+        assert!(of_pods.holds(minute(last + 2)) && !of_pods.holds(of_pods.until), "{failures:?}");
+    }
+
+    #[test]
+    fn pods_wait_three_minutes_after_each_failure() {
+        check_pods(&[0]);
+        check_pods(&[0, 3]);
+        check_pods(&[0, 3, 6, 9, 12, 15, 18, 21]);
+        check_pods(&[0, 3, 9, 21, 45]);
+    }
+
+    #[test]
+    fn failures_of_pods_count_while_others_wait_for_longer() {
+        check(&[0, 3, 6], 12);
+        check(&[0, 3, 6, 9, 12], 30);
+    }
+
+    #[test]
+    fn fixed_waits_are_the_same_for_pods() {
+        for key in [OfferingKey::of_quota("standard", "spot", 16), OfferingKey::of_subnet("subnet-1")] {
+            let out = StockOut::with_fixed_wait(key, "code", minute(0));
+            assert_eq!(out.for_pods(), out);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The snapshot for one decision: cluster objects, claims, catalog and records, read together and joined.
 //!
-//! `schedule` and `consolidate` decide from the same snapshot. [`load`] does the reading; the rest is pure.
+//! `schedule` and `consolidate` decide from the same snapshot. [`load`] and [`load_for_pods`] do the reading; the rest is pure.
 
 mod inflight; // earlier decisions: claims as capacity, and their pods
 mod catalog; // the instance types that each NodePool can launch now
@@ -325,7 +325,19 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     // Claims first: only the lease holder creates new ones, and one that changes phase meanwhile counts as capacity either way.
     let listing = ports.store().listing(cluster).await?;
     let read = ports.cluster().read(cluster, Scope::All, None).await?;
-    joined(ports, settings, cluster, listing, read).await
+    joined(ports, settings, cluster, (listing, read), Waits::Long).await
+}
+
+/// The same for pods that wait for a machine: what EC2 could not deliver is tried again for them after three minutes, however often it
+/// could not, and only after longer where nothing but money would be saved (ADR 0073).
+pub async fn load_for_pods<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+) -> Result<Snapshot, HandleError> {
+    let listing = ports.store().listing(cluster).await?;
+    let read = ports.cluster().read(cluster, Scope::All, None).await?;
+    joined(ports, settings, cluster, (listing, read), Waits::OfPods).await
 }
 
 /// The same with the Nodes of an earlier look; `None` where these will not do. Nothing may be done on its strength alone (ADR 0059).
@@ -336,7 +348,16 @@ pub async fn load_kept<P: Ports<Store: ClaimStore + Records + RegionStore, Clust
 ) -> Result<Option<Snapshot>, HandleError> {
     let Some(read) = ports.cluster().read_kept(cluster, Scope::All).await? else { return Ok(None) };
     let listing = ports.store().listing(cluster).await?;
-    joined(ports, settings, cluster, listing, read).await.map(Some)
+    joined(ports, settings, cluster, (listing, read), Waits::Long).await.map(Some)
+}
+
+/// For how long what EC2 could not deliver is left aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// For as long as after a first failure.
+    OfPods,
+    /// For longer after each failure.
+    Long,
 }
 
 /// What was read of claims and objects, with everything else that a decision needs.
@@ -344,8 +365,8 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
-    Listing { claims, unreadable: hidden }: Listing,
-    mut read: ClusterObjects,
+    (Listing { claims, unreadable: hidden }, mut read): (Listing, ClusterObjects),
+    waits: Waits,
 ) -> Result<Snapshot, HandleError> {
     let (store, spread) = (ports.store(), !settings.scheduling.default_spread.is_empty());
     // None of them depends on another.
@@ -353,7 +374,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
         store.read::<Uninstall>(cluster, Uninstall::NAME).err_into::<HandleError>(),
         store.read_all::<NodeClassRecord>(cluster).err_into::<HandleError>(),
         shifted_zones(ports, settings, cluster),
-        Offers::read(ports, cluster),
+        Offers::read(ports, cluster, waits),
         store.read_all::<ExpectedPage>(cluster).err_into::<HandleError>(),
         async { Ok::<_, HandleError>(if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() }) },
     )?;
@@ -390,7 +411,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     Ok(snapshot.expecting(expected).with_buffers(buffers).with_workloads(workloads))
 }
 
-/// The instance types that each pool can launch now. Types, prices and stock-outs are read; the other facts are given.
+/// The instance types that each pool can launch for pods now. Types, prices and stock-outs are read; the other facts are given.
 ///
 /// # Errors The store failed, or the catalog is unreadable.
 pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
@@ -400,7 +421,7 @@ pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
     read: (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
     shifted: ShiftedZones,
 ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
-    Offers::read(ports, cluster).await?.types(settings, read, shifted, ports.clock().now())
+    Offers::read(ports, cluster, Waits::OfPods).await?.types(settings, read, shifted, ports.clock().now())
 }
 
 /// What the table knows of a region's types and prices, of what EC2 could not deliver there, and of the memory of a cluster's nodes.
@@ -411,11 +432,12 @@ struct Offers {
 }
 
 impl Offers {
-    async fn read<P: Ports<Store: RecordReader + RegionStore>>(ports: P, cluster: &ClusterName) -> Result<Self, HandleError> {
+    async fn read<P: Ports<Store: RecordReader + RegionStore>>(ports: P, cluster: &ClusterName, waits: Waits) -> Result<Self, HandleError> {
         let store = ports.store();
         let (stock_outs, catalog, measured) =
             try_join!(store.stock_outs(ports.clock().now()), store.catalog(), store.read_all::<MeasuredMemory>(cluster))?;
         let measured = measured.into_iter().map(|stored| stored.value).collect();
+        let stock_outs = if waits == Waits::OfPods { stock_outs.iter().map(StockOut::for_pods).collect() } else { stock_outs };
         Ok(Self { stock_outs, catalog: catalog.map(|stored| stored.value), measured })
     }
 

@@ -316,6 +316,33 @@ fn of_one_type(claim: &mut Claim) {
         vec![Requirement::is_in(labels::INSTANCE_TYPE, ["m5.large"]), Requirement::is_in(labels::CAPACITY_TYPE, ["on-demand"])];
 }
 
+/// Pods would wait for up to half an hour after EC2 has capacity again.
+#[test]
+fn what_was_out_of_stock_many_times_is_tried_again_three_minutes_after_the_last() {
+    let mut simulation = with_class();
+    simulation.world().region.refusal = Some(("InsufficientInstanceCapacity".into(), "none left".into()));
+    let keep_at = |simulation: &TestWorld, number, begun| {
+        keep_as(simulation, number, |claim| {
+            of_one_type(claim);
+            claim.created_at = at(begun);
+        });
+    };
+    for (number, begun) in [(1, 0), (2, 181), (3, 362), (4, 543)] {
+        simulation.run_until(at(begun));
+        keep_at(&simulation, number, begun);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1, "at {begun}");
+    }
+    let outs = known(&simulation);
+    let is_fourth = |out: &StockOut| out.strikes == 4 && out.until == at(543 + 24 * 60);
+    assert!(!outs.is_empty() && outs.iter().all(is_fourth), "EC2 was asked each time: {outs:?}");
+    simulation.world().region.refusal = None;
+    for (number, begun, launched) in [(5, 600, 0), (6, 724, 1)] {
+        simulation.run_until(at(begun));
+        keep_at(&simulation, number, begun);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), launched, "at {begun}");
+    }
+}
+
 #[test]
 fn a_type_that_ec2_does_not_support_is_refused_to_its_own_class_only() {
     let mut simulation = with_other_class();

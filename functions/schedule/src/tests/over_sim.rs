@@ -8,12 +8,13 @@ use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{
-    Claim, Deletion, DeletionReason, Doorbell, Event, Expectation, ExpectedPage, Function, FunctionHealth, Revision, step,
+    Claim, Deletion, DeletionReason, Doorbell, Event, Expectation, ExpectedPage, Function, FunctionHealth, OfferingKey, Revision, StockOut,
+    step,
 };
 use whittle_ports::contracts::{Fault, Faulty};
 use whittle_ports::{
     Adapters, Batching, CLAIMS_PER_REQUEST, ClaimStore, Clock, Deadline, HandleError, Leases, QueueError, Queues, RecordReader, Records,
-    Report, Settings,
+    RegionStore, Report, Settings,
 };
 use whittle_testkit::{TestWorld, after, at, default_spec, joined, key, machine, pool_named};
 use whittle_units::{ClaimName, SignedDuration, Timestamp, fnv1a};
@@ -191,6 +192,21 @@ fn nothing_is_planned_for_the_pool_of_another_controller() {
     let objects = block_on(whittle_snapshot::load(Adapters::all(&ports), &settings, &cluster)).unwrap().objects;
     let pools: Vec<&str> = objects.node_pools.iter().map(|pool| pool.metadata.name.as_str()).collect();
     assert_eq!(pools, ["default"]);
+}
+
+/// After its third failure, twenty seconds ago, an offering is left aside for twelve minutes where nothing but money would be saved.
+#[test]
+fn pods_try_what_was_out_of_stock_again_sooner_than_others() {
+    let world = world();
+    let offering =
+        OfferingKey { instance_type: "m5.large".into(), zone: "z".into(), capacity_type: "on-demand".into(), ..OfferingKey::default() };
+    let third = StockOut { offering, code: "InsufficientInstanceCapacity".into(), until: at(700), strikes: 3 };
+    let (ports, settings, cluster) = (world.ports(), Settings::default(), key("a").cluster);
+    block_on(ports.put_stock_outs(std::slice::from_ref(&third))).unwrap();
+    let of_pods = block_on(whittle_snapshot::load_for_pods(Adapters::all(&ports), &settings, &cluster)).unwrap().stock_outs;
+    assert_eq!(of_pods, [StockOut { until: at(160), ..third.clone() }]);
+    let others = block_on(whittle_snapshot::load(Adapters::all(&ports), &settings, &cluster)).unwrap().stock_outs;
+    assert_eq!(others, [third]);
 }
 
 #[test]
