@@ -306,34 +306,37 @@ fn earlier_deadline(claim: &Claim, input: &SweepInput<'_>) -> Option<Ending> {
     is_earlier.then(brought_forward)
 }
 
+/// The deletion of a claim that a user requests by deleting its NodeClaim or its Node.
+pub(crate) fn requested(claim: &Claim, objects: &ClusterObjects) -> Option<Ending> {
+    if let MirrorState::There(meta) = unreadable::mirror_of(claim, objects)
+        && meta.is_deleting()
+    {
+        let ending = Ending::new(claim, DeletionReason::Requested, "the NodeClaim was deleted");
+        return Some(Ending { requested_at: meta.deletion_timestamp, stated: stated_deadline(meta), ..ending });
+    }
+    // Another Node with the same provider id is irrelevant to this claim's own.
+    let nodes = nodes_of(claim, objects);
+    let all = nodes.iter().map(|node| &node.metadata).chain(unreadable::nodes_of(claim, objects).map(|odd| &odd.metadata));
+    let mut own = all.filter(|meta| claim.node_name() == Some(meta.name.as_str()));
+    own.any(ObjectMeta::is_deleting).then(|| Ending::new(claim, DeletionReason::Requested, "the Node was deleted"))
+}
+
 /// Why a live claim has to be deleted now, if so.
 fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<'_>) -> Option<Ending> {
     let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
     let name = claim.key.name.as_str();
-    let requested = |meta: &ObjectMeta, message| {
-        let stated = stated_deadline(meta);
-        Some(Ending { requested_at: meta.deletion_timestamp, stated, ..Ending::new(claim, DeletionReason::Requested, message) })
-    };
-    match unreadable::mirror_of(claim, input.objects) {
-        MirrorState::There(meta) if meta.is_deleting() => return requested(meta, "the NodeClaim was deleted"),
-        MirrorState::There(_) | MirrorState::Unknown => {}
-        MirrorState::Missing => {
-            // One sighting is enough: it is then requested from the API server by name.
-            if let Some(uid) = claim.spec.standalone_uid.clone() {
-                let gone = Missing { kind: ObjectKind::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
-                let message = "the standalone NodeClaim does not exist any more";
-                return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
-            }
-        }
+    if let Some(ending) = requested(claim, input.objects) {
+        return Some(ending);
+    }
+    // One sighting is enough: it is then requested from the API server by name.
+    if matches!(unreadable::mirror_of(claim, input.objects), MirrorState::Missing)
+        && let Some(uid) = claim.spec.standalone_uid.clone()
+    {
+        let gone = Missing { kind: ObjectKind::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
+        let message = "the standalone NodeClaim does not exist any more";
+        return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
     }
     let nodes = nodes_of(claim, input.objects);
-    // Another Node with the same provider id is irrelevant to this claim's own.
-    let is_own = |node: &&&Node| claim.node_name() == Some(node.metadata.name.as_str());
-    let hidden = unreadable::nodes_of(claim, input.objects).filter(|odd| claim.node_name() == Some(odd.metadata.name.as_str()));
-    let mut own = nodes.iter().filter(is_own).map(|node| &node.metadata).chain(hidden.map(|odd| &odd.metadata));
-    if own.any(ObjectMeta::is_deleting) {
-        return end(DeletionReason::Requested, "the Node was deleted");
-    }
     if has_rejoined(claim, &nodes) && sightings.is_confirmed(format!("claim/{name} with a new Node"), SIGHTING_INTERVAL) {
         return end(DeletionReason::Requested, "the Node was deleted, and its kubelet has made it anew");
     }
@@ -459,13 +462,19 @@ fn is_shifted(claim: &Claim, input: &SweepInput<'_>) -> bool {
     claim.machine().is_some_and(|machine| input.shifted.have(machine))
 }
 
+/// Whether a step of a termination has been due for so long that its doorbell was lost.
+pub(crate) fn is_termination_overdue(claim: &Claim, now: Timestamp) -> bool {
+    let due_at = claim.deletion.as_ref().map(|deletion| claim.look_again_at.unwrap_or(deletion.at));
+    claim.is_live() && due_at.is_some_and(|at| now.duration_since(at) >= DOORBELL_LOST_AFTER)
+}
+
 /// Finds doorbells that were lost and have to be sent again.
 fn find_lost_doorbells(claim: &Claim, input: &SweepInput<'_>, out: &mut Findings) {
     let overdue = |since: Timestamp| input.now.duration_since(claim.look_again_at.unwrap_or(since)) >= DOORBELL_LOST_AFTER;
     let name = claim.key.name.clone();
     match (&claim.phase, &claim.deletion) {
         (Phase::Failed { .. } | Phase::Gone { .. }, _) => {}
-        (_, Some(deletion)) if overdue(deletion.at) => out.terminate.push(name),
+        (_, Some(_)) if is_termination_overdue(claim, input.now) => out.terminate.push(name),
         (Phase::Planned, None)
             if !standalone::may_launch(claim, &input.objects.node_claims) || adopt::is_older_than_machine(claim, input) => {}
         (Phase::Planned, None) if overdue(claim.created_at) => out.launch.push(name),

@@ -83,6 +83,13 @@ impl<P: Rights> Executor<'_, P> {
         self.failure.map_or(Ok(()), Err)
     }
 
+    /// Executes what needs no answer of EC2: deletions that were requested, and lost doorbells.
+    pub(crate) async fn run_requests(mut self, findings: &Findings, report: &mut Report) -> Result<(), HandleError> {
+        self.delete_claims(&findings.end, report).await;
+        self.send_doorbells(findings, report).await;
+        self.failure.map_or(Ok(()), Err)
+    }
+
     /// Records on claims the Nodes that their NodeClaims name, if the API server has them with the machine's provider id: a machine whose
     /// Node seems to be gone is not drained.
     async fn record_nodes(&mut self, found: &[(ClaimName, String)], report: &mut Report) {

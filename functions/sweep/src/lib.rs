@@ -11,6 +11,7 @@ mod adopt; // machines and NodeClaims of ours that the table does not know
 mod release; // objects whose machine has ended
 mod standalone; // NodeClaims that users made
 mod unreadable; // what cannot be read counts as existing
+mod without_ec2; // what is done while EC2 does not answer
 
 // Leaving a cluster.
 mod uninstall; // machines are drained or released, objects released
@@ -84,7 +85,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     // Only Nodes that are read anew show whether they are unhealthy.
     let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
     let Read { instances, statuses, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } =
-        read(ports, cluster, freshness).await?;
+        read_or_honour(ports, cluster, freshness, uninstallation.is_some()).await?;
     if statuses.is_none() {
         report.count("checks_unseen");
     }
@@ -168,12 +169,21 @@ struct Read {
     health: Vec<PoolHealth>,
 }
 
+/// Reads what is compared. While EC2 does not answer, what users have deleted is drained all the same.
+async fn read_or_honour<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness, uninstalling: bool) -> Result<Read, HandleError> {
+    let found = read(ports, cluster, freshness).await;
+    if matches!(found, Err(HandleError::Cloud(_))) && !uninstalling {
+        without_ec2::sweep(ports, cluster).await;
+    }
+    found
+}
+
 /// Reads EC2, the claims, and then everything else at once.
 async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) -> Result<Read, HandleError> {
     // Instances first: one that is launched while we read is then not seen without its claim.
     let cloud = ports.cloud();
     let (instances, templates) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster));
-    let (instances, templates) = (instances?, templates?);
+    let (instances, templates) = (instances?, without_ec2::templates(templates)?);
     let listing = ports.store().listing(cluster).await?;
     let store = ports.store();
     // Others are not checked.

@@ -7,6 +7,7 @@ mod reservations;
 mod standalone;
 mod uninstall;
 mod unreadable;
+mod without_ec2;
 mod zonal_shift;
 
 use crate::compare::{Findings, SweepInput, compare};
