@@ -26,8 +26,8 @@ rights! {
 /// Attempts to handle a notice against concurrent writers of its claim, of which there are few. After that the message is
 /// redelivered.
 const ATTEMPTS_MAX: u32 = 5;
-/// How long a notice of an unknown instance is redelivered: by then a call whose response was lost has been repeated, and the
-/// queue, whose last delivery is later, does not move it to the dead-letter queue.
+/// How long a notice of an unknown instance, or one that need not be acted on, is redelivered: by then a call whose response was lost has
+/// been repeated, and the queue, whose last delivery is later, does not move it to the dead-letter queue.
 const REDELIVER_FOR: SignedDuration = SignedDuration::from_secs(90);
 
 /// One run for a notice: its ports and settings, and what the notice says.
@@ -73,7 +73,7 @@ impl<P: Rights> Run<'_, P> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(claim) = self.ports.store().by_instance(instance).await? else {
                 report.count("unknown_instances");
-                let waits = is_told_once(self.kind) && !self.settings.shadow && may_be_too_early(self.sent_at, self.ports.clock().now());
+                let waits = is_told_once(self.kind) && !self.settings.shadow && is_redelivered(self.sent_at, self.ports.clock().now());
                 if waits && self.has_launches.get_or_read(self.find_launches()).await? {
                     return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
                 }
@@ -151,10 +151,17 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Whether a rebalance recommendation deletes a claim: by its pool's annotation, or else the deployment's setting. Read only
-    /// for recommendations, which are few.
+    /// for recommendations, which are few. One for a cluster that has not answered for long is not acted on: nothing could be drained
+    /// there, and EC2 says so itself when it takes the machine. In the dead-letter queue it would raise an alarm that stays on.
     async fn acts_on_rebalance(&self, claim: &Claim) -> Result<bool, HandleError> {
         let read = self.ports.cluster().read(&claim.key.cluster, Scope::Karpenter, None).await;
-        Ok(rebalance_setting_in(read, claim, self.settings.act_on_rebalance)?)
+        match rebalance_setting_in(read, claim, self.settings.act_on_rebalance) {
+            Err(error) if !is_redelivered(self.sent_at, self.ports.clock().now()) => {
+                tracing::warn!(claim = %claim.key, %error, "a rebalance recommendation is not acted on: the cluster does not answer");
+                Ok(false)
+            }
+            setting => Ok(setting?),
+        }
     }
 
     /// Requests the deletion of the claim. It is stored before anything else happens.
@@ -205,8 +212,9 @@ const fn is_told_once(kind: InterruptionKind) -> bool {
     kind.ends_claim() && !matches!(kind, InterruptionKind::InstanceTerminated)
 }
 
-/// Whether a notice may be about an instance that its launch does not know yet.
-fn may_be_too_early(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
+/// Whether a notice is young enough to be delivered again, for what may pass: a launch that does not know its instance yet, or a cluster
+/// that does not answer.
+fn is_redelivered(sent_at: Option<Timestamp>, now: Timestamp) -> bool {
     sent_at.is_some_and(|sent| now.duration_since(sent) < REDELIVER_FOR)
 }
 

@@ -1,14 +1,14 @@
-//! A notice that arrives before the response of the launch.
+//! A notice that is delivered again: it arrives before the response of the launch, or while the cluster does not answer.
 
 use super::contended::{Busy, SUBJECT, key, serving};
 use futures::executor::block_on;
 use futures::future::join_all;
 use std::sync::atomic::Ordering;
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, Function, step};
-use whittle_ports::{Adapters, ClaimStore, Clock, Disposition, HandleError, Measured, Once, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, Clock, ClusterError, Disposition, HandleError, Measured, Once, Report, Scope, Settings};
 use whittle_sim::SimPorts;
-use whittle_testkit::{TestWorld, after, at, begun};
-use whittle_units::{SignedDuration, Timestamp};
+use whittle_testkit::{InterceptedApiServer, Interceptor, TestWorld, after, at, begun};
+use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 fn planned() -> Claim {
     Claim::planned(key(), "uid".into(), ClaimSpec::default(), at(-10))
@@ -109,5 +109,28 @@ fn the_messages_of_one_invocation_read_the_claims_of_a_cluster_once() {
         assert_eq!(store.listings.load(Ordering::Relaxed), 1, "one read for ten messages");
         let again = block_on(crate::handle(adapters, &settings, &Once::default(), &body));
         assert_eq!((again.is_err(), store.listings.load(Ordering::Relaxed)), (waits, 2), "the next invocation reads anew");
+    }
+}
+
+/// An API server that does not answer.
+struct Silent;
+
+impl Interceptor for Silent {
+    async fn read(&self, cluster: &ClusterName, _: Scope) -> Result<(), ClusterError> {
+        let (what, message) = ("NodePools".to_owned(), "it timed out".to_owned());
+        Err(ClusterError::Unavailable { cluster: cluster.clone(), what, message })
+    }
+}
+
+#[test]
+fn a_recommendation_for_a_cluster_that_does_not_answer_is_dropped_before_the_queue_gives_it_up() {
+    for (age, is_dropped) in [(0, false), (89, false), (90, true)] {
+        let simulation = holding(&serving());
+        let ports = simulation.ports();
+        let silent = InterceptedApiServer { ports: &ports, interceptor: Silent };
+        let settings = Settings { clusters: vec![key().cluster], act_on_rebalance: true, ..Settings::default() };
+        let outcome = block_on(crate::handle(silent.adapters(), &settings, &Once::default(), &SUBJECT.rebalance(at(-age))));
+        assert_eq!(outcome.is_ok(), is_dropped, "after {age} s: {outcome:?}");
+        assert_eq!(simulation.claim(&key()).deletion, None);
     }
 }
