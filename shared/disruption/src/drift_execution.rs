@@ -5,6 +5,7 @@ use super::events::DISRUPTION_BLOCKED;
 use super::pass::Pass;
 use super::simulate::{SimulationResult, Simulator, Targets};
 use super::verdict::KeepReason;
+use whittle_api::karpenter::NodePool;
 use whittle_api::{ConditionStatus, conditions};
 use whittle_model::disruption::{Command, Method, Reason, Savings};
 use whittle_model::scheduling::Packing;
@@ -46,15 +47,22 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
 
 /// Where the pods of a drifted node would go. When [`Packing::Best`] finds no place without a node that has not
 /// initialized, Karpenter's packing is tried. If that depends on such a node too, none may be needed that is just starting: in a
-/// cluster that launches nodes all the time, drift would otherwise wait forever. Those that take longer are waited for, since their
-/// replacements might never initialize either (ADR 0031).
+/// cluster that launches nodes all the time, drift would otherwise wait forever. Those that take longer are waited for, and all where the
+/// latest machines of the pool did not join, since their replacements might never initialize either (ADR 0031).
 fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: Packing) -> Result<SimulationResult, KeepReason> {
     let first = simulator.without(&[node], Targets::All, packing);
     if packing == Packing::Reference || !matches!(first, Err(KeepReason::PodsWouldNotSchedule { .. })) {
         return first;
     }
-    let retries = [(Targets::All, Packing::Reference), (Targets::Initialized, Packing::Reference)];
-    retries.into_iter().find_map(|(targets, packing)| simulator.without(&[node], targets, packing).ok()).map_or(first, Ok)
+    let starting = (!machines_do_not_join(node.pool)).then_some(Targets::Initialized);
+    let mut retries = [Some(Targets::All), starting].into_iter().flatten();
+    retries.find_map(|targets| simulator.without(&[node], targets, Packing::Reference).ok()).map_or(first, Ok)
+}
+
+/// Whether the latest launches of a pool have failed (disruption 17.5), as with an image that no node starts with.
+fn machines_do_not_join(pool: &NodePool) -> bool {
+    let health = conditions::find(&pool.status.conditions, conditions::NODE_REGISTRATION_HEALTHY);
+    health.is_some_and(|health| health.status == ConditionStatus::False)
 }
 
 fn drifted_since(node: &Candidate<'_>, now: Timestamp) -> Timestamp {

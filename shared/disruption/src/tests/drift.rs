@@ -138,6 +138,23 @@ fn drift_does_not_wait_for_uninitialized_nodes_but_for_unschedulable_pods() {
     nowhere.expect_reason("a", "PodsWouldNotSchedule");
 }
 
+/// With an image that no node starts with, there would be another machine every ten seconds, until the budget is exhausted.
+#[test]
+fn drift_waits_for_a_starting_node_where_the_latest_machines_did_not_join() {
+    let (waits, goes_on): (&[&str], &[&str]) = (&[], &["drift replace [a] -> x1|x2|x4|x8|x16"]);
+    for (health, expected) in [(ConditionStatus::False, waits), (ConditionStatus::Unknown, goes_on), (ConditionStatus::True, goes_on)] {
+        let mut scene = beside_an_uninitialized_node().best();
+        let shown = &mut scene.the_pool("default").status.conditions;
+        conditions::set(shown, conditions::NODE_REGISTRATION_HEALTHY, health, "RegistrationFailed", "Failed to register node", noon());
+        scene.expect(expected);
+    }
+    // It keeps back only those whose pods would go to that node.
+    let mut alone = drifted(&[("a", "1")]).best();
+    let shown = &mut alone.the_pool("default").status.conditions;
+    conditions::set(shown, conditions::NODE_REGISTRATION_HEALTHY, ConditionStatus::False, "RegistrationFailed", "", noon());
+    alone.expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
+}
+
 #[test]
 fn only_a_true_condition_is_drift() {
     for status in [ConditionStatus::False, ConditionStatus::Unknown] {
