@@ -56,7 +56,7 @@ pub(crate) struct Plan {
 }
 
 impl Facts {
-    /// What is not asked of EC2 now. A plan that wants to save money leaves out more, and its claims name what is left (ADR 0073).
+    /// What is not asked of EC2 now. A plan that replaces nodes leaves out more, and its claims name what is left (ADR 0073).
     fn closed(&self) -> Vec<StockOut> {
         self.stock_outs.iter().map(StockOut::for_pods).collect()
     }

@@ -329,7 +329,7 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
 }
 
 /// The same for pods that wait for a machine: what EC2 could not deliver is tried again for them after three minutes, however often it
-/// could not, and only after longer where nothing but money would be saved (ADR 0073).
+/// could not. Replacements of nodes that serve wait for longer (ADR 0073).
 pub async fn load_for_pods<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
     ports: P,
     settings: &Settings,

@@ -194,7 +194,7 @@ fn nothing_is_planned_for_the_pool_of_another_controller() {
     assert_eq!(pools, ["default"]);
 }
 
-/// After its third failure, twenty seconds ago, an offering is left aside for twelve minutes where nothing but money would be saved.
+/// After its third failure, twenty seconds ago, an offering is left aside for twelve minutes by what replaces nodes.
 #[test]
 fn pods_try_what_was_out_of_stock_again_sooner_than_others() {
     let world = world();
