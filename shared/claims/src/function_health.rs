@@ -9,13 +9,39 @@ use whittle_units::{SignedDuration, Timestamp};
 const RENEWED_EVERY: SignedDuration = SignedDuration::from_mins(3);
 /// A function with a tick each minute that has not ended well for this long does not work.
 const SILENT_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// After this the next record of a function with a tick each minute is overdue.
+const OVERDUE_AFTER: SignedDuration = SignedDuration::from_mins(5);
+/// How long `sweep` has to see that, look after look, before it tells of it: several ticks of the function, and the time that a stack takes
+/// to update all of its functions.
+const WATCHED_FOR: SignedDuration = SignedDuration::from_mins(4);
+/// Looks that are further apart do not follow one another: meanwhile the schedules were off, an earlier release worked, or the cluster was
+/// not served.
+const LOOKS_APART: SignedDuration = SignedDuration::from_mins(3);
+/// Looks that are closer together are not written down.
+const LOOK_NOTED_EVERY: SignedDuration = SignedDuration::from_secs(30);
 /// A function that is called every few minutes, and has failed each time for this long, needs somebody.
 const FAILING_AFTER: SignedDuration = SignedDuration::from_mins(30);
 /// How long what nobody writes again is kept.
 const KEPT_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// Whether a function goes on serving a cluster. Written by the function that it names; the first one of
-/// `schedule` by `sweep`, which tells of both.
+/// That a record is overdue, as `sweep` sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overdue {
+    /// The first of the looks that all saw it.
+    pub since: Timestamp,
+    /// The latest of them.
+    pub seen_at: Timestamp,
+}
+
+impl Overdue {
+    /// Whether a look at `now` follows the latest one. A time in the future comes from a wrong clock.
+    fn goes_on(&self, now: Timestamp) -> bool {
+        (SignedDuration::ZERO..LOOKS_APART).contains(&now.duration_since(self.seen_at))
+    }
+}
+
+/// Whether a function goes on serving a cluster. Written by the function that it names; of `schedule` the first one, and that it is overdue,
+/// by `sweep`, which tells of both functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionHealth {
     /// The function's name.
@@ -25,6 +51,9 @@ pub struct FunctionHealth {
     /// When the first run failed after which none has ended well. Only of `refresh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,
+    /// Only of `schedule`, whose next record has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overdue: Option<Overdue>,
 }
 
 impl Record for FunctionHealth {
@@ -42,7 +71,7 @@ impl FunctionHealth {
     /// That of a function which is well at `now`.
     #[must_use]
     pub fn well(function: Function, now: Timestamp) -> Self {
-        Self { function: function.name().to_owned(), well_at: now, failing_since: None }
+        Self { function: function.name().to_owned(), well_at: now, failing_since: None, overdue: None }
     }
 
     /// What is stored after a run that ended well, of a function that is waited for; `None` if that is known. A time in the future comes
@@ -67,10 +96,26 @@ impl FunctionHealth {
         }
     }
 
-    /// Whether a function that is waited for has not ended well for too long.
+    /// What `sweep` stores when it sees the record of a function that is waited for; `None` if it has nothing new to say.
+    #[must_use]
+    pub fn seen(&self, now: Timestamp) -> Option<Self> {
+        if now.duration_since(self.well_at) < OVERDUE_AFTER {
+            return None;
+        }
+        let known = self.overdue.as_ref().filter(|overdue| overdue.goes_on(now));
+        if known.is_some_and(|overdue| now.duration_since(overdue.seen_at) < LOOK_NOTED_EVERY) {
+            return None;
+        }
+        let since = known.map_or(now, |overdue| overdue.since);
+        Some(Self { overdue: Some(Overdue { since, seen_at: now }), ..self.clone() })
+    }
+
+    /// Whether a function that is waited for has not ended well for too long. One look does not tell: where nobody had called the function
+    /// it is about to end well.
     #[must_use]
     pub fn is_silent(&self, now: Timestamp) -> bool {
-        now.duration_since(self.well_at) >= SILENT_AFTER
+        let was_watched = |overdue: &Overdue| overdue.goes_on(now) && now.duration_since(overdue.since) >= WATCHED_FOR;
+        now.duration_since(self.well_at) >= SILENT_AFTER && self.overdue.as_ref().is_some_and(was_watched)
     }
 
     /// Whether a function whose failures are counted has failed for too long.
@@ -84,6 +129,7 @@ impl FunctionHealth {
 mod tests {
     use super::*;
     use crate::fixtures::at;
+    use std::ops::RangeInclusive;
 
     #[test]
     fn a_function_that_is_waited_for_is_silent_once_no_run_ends_well() {
@@ -93,7 +139,40 @@ mod tests {
         assert_eq!(schedule(Some(&first), 179), None);
         assert_eq!(schedule(Some(&first), 180), Some(FunctionHealth::well(Function::Schedule, at(180))));
         assert!(schedule(Some(&first), -1).is_some(), "a clock was wrong");
-        assert_eq!((first.is_silent(at(599)), first.is_silent(at(600))), (false, true));
+        assert_eq!(silent_from(first, 0..=900, 60), Some(600));
+    }
+
+    /// At which second the first of the looks at a record sees that its function is silent.
+    fn silent_from(mut known: FunctionHealth, looks: RangeInclusive<i64>, every: usize) -> Option<i64> {
+        looks.step_by(every).find(|second| {
+            if let Some(next) = known.seen(at(*second)) {
+                known = next;
+            }
+            known.is_silent(at(*second))
+        })
+    }
+
+    #[test]
+    fn a_function_that_nobody_watched_is_silent_only_if_looks_that_follow_one_another_see_it() {
+        let first = FunctionHealth::well(Function::Schedule, at(0));
+        assert!(!first.is_silent(at(86_400)), "nobody has looked");
+        assert_eq!(silent_from(first.clone(), 3_600..=7_200, 60), Some(3_840), "schedules were off for an hour");
+        assert_eq!(silent_from(first.clone(), 3_600..=7_200, 10), Some(3_840), "of many looks some are written down");
+        assert_eq!(silent_from(first.clone(), 0..=7_200, 300), None, "looks that are far apart");
+        // Watched until just before it would be told, and then not for a while.
+        let mut watched = first.clone();
+        for second in (300..600).step_by(60) {
+            watched = watched.seen(at(second)).unwrap();
+        }
+        assert!(watched.is_silent(at(600)) && !watched.is_silent(at(1_200)));
+        assert_eq!(silent_from(watched.clone(), 1_200..=1_800, 60), Some(1_440));
+        assert!(!watched.is_silent(at(500)), "it is early, or a clock was wrong");
+        // A run that ends well is the end of it.
+        let well = FunctionHealth::renewed(Some(&watched), Function::Schedule, at(601)).unwrap();
+        assert_eq!(well, FunctionHealth::well(Function::Schedule, at(601)));
+        assert_eq!((first.seen(at(299)), well.seen(at(700))), (None, None), "nothing is written while all is well");
+        let known = watched.overdue.clone();
+        assert_eq!(serde_json::from_value::<FunctionHealth>(serde_json::to_value(&watched).unwrap()).unwrap().overdue, known);
     }
 
     #[test]

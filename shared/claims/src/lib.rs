@@ -53,7 +53,7 @@ pub use doorbell::{CONSOLIDATE_DELAY, Doorbell, PLAN_DELAY, PLAN_DELAY_MAX, Send
 pub use dry_run::{ClassDryRun, DryRunFailure, DryRunPool, DryRunResult};
 pub use expected::{Expectation, ExpectedPage, HELD_BACK, NOMINATION, expected_after};
 pub use function::{Function, Limits};
-pub use function_health::FunctionHealth;
+pub use function_health::{FunctionHealth, Overdue};
 pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};
 pub use measured::{MeasuredMemory, Measurement};

@@ -40,25 +40,60 @@ fn told(simulation: &TestWorld, settings: &Settings) -> Vec<&'static str> {
     report.gauges.iter().map(|gauge| gauge.metric).filter(|metric| others.contains(metric)).collect()
 }
 
+/// What sweeps tell of other functions, each a minute after the one before.
+fn told_each_minute(simulation: &mut TestWorld, settings: &Settings, minutes: usize) -> Vec<Vec<&'static str>> {
+    let minute = |_| {
+        simulation.run_for(SignedDuration::from_mins(1));
+        told(simulation, settings)
+    };
+    (0..minutes).map(minute).collect()
+}
+
+/// A run of `schedule` ends well.
+fn renew(simulation: &TestWorld) {
+    let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
+    let known = block_on(ports.read::<FunctionHealth>(&cluster, Function::Schedule.name())).unwrap().unwrap();
+    let next = FunctionHealth::renewed(Some(&known.value), Function::Schedule, ports.now()).unwrap();
+    block_on(ports.write(&cluster, &next, known.revision)).unwrap();
+}
+
+const SILENT: &str = "whittle_schedule_silent";
+
 #[test]
 fn functions_that_do_not_go_on_are_told_also_in_shadow_mode() {
     for shadow in [false, true] {
         let settings = Settings { shadow, ..Settings::default() };
         let mut simulation = still();
         assert!(told(&simulation, &settings).is_empty(), "from now on schedule is waited for");
-        simulation.run_for(SignedDuration::from_mins(9));
-        assert!(told(&simulation, &settings).is_empty());
-        simulation.run_for(SignedDuration::from_mins(1));
-        assert_eq!(told(&simulation, &settings), ["whittle_schedule_silent"], "shadow: {shadow}");
+        assert_eq!(told_each_minute(&mut simulation, &settings, 9).concat(), Vec::<&str>::new());
+        assert_eq!(told_each_minute(&mut simulation, &settings, 2), [[SILENT], [SILENT]], "shadow: {shadow}");
+        renew(&simulation);
         let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
-        let known = block_on(ports.read::<FunctionHealth>(&cluster, Function::Schedule.name())).unwrap().unwrap();
-        let now = ports.now();
-        block_on(ports.write(&cluster, &FunctionHealth::well(Function::Schedule, now), known.revision)).unwrap();
-        let failing = FunctionHealth { failing_since: Some(now), ..FunctionHealth::well(Function::Refresh, now) };
+        let failing = FunctionHealth { failing_since: Some(ports.now()), ..FunctionHealth::well(Function::Refresh, ports.now()) };
         block_on(ports.write(&cluster, &failing, Revision::ABSENT)).unwrap();
         assert!(told(&simulation, &settings).is_empty(), "both may be well soon");
-        simulation.run_for(SignedDuration::from_mins(30));
-        assert_eq!(told(&simulation, &settings), ["whittle_schedule_silent", "whittle_refresh_fails"], "shadow: {shadow}");
+        let last = told_each_minute(&mut simulation, &settings, 30).pop().unwrap();
+        assert_eq!(last, [SILENT, "whittle_refresh_fails"], "shadow: {shadow}");
+    }
+}
+
+/// After a rollback and another upgrade, or while schedules were disabled, the first sweep comes before the first run of `schedule`.
+#[test]
+fn a_schedule_that_nobody_called_for_a_while_is_told_only_if_later_sweeps_find_it_silent_too() {
+    let settings = Settings::default();
+    for goes_on in [true, false] {
+        let mut simulation = still();
+        assert!(told(&simulation, &settings).is_empty());
+        // It was watched, and overdue, until nobody looked any more.
+        assert_eq!(told_each_minute(&mut simulation, &settings, 9).concat(), Vec::<&str>::new());
+        simulation.run_for(SignedDuration::from_mins(60));
+        assert!(told(&simulation, &settings).is_empty(), "it is about to be called");
+        if goes_on {
+            renew(&simulation);
+        }
+        let told = told_each_minute(&mut simulation, &settings, 6);
+        let first = told.iter().position(|told| !told.is_empty());
+        assert_eq!(first, if goes_on { None } else { Some(3) }, "{told:?}");
     }
 }
 
