@@ -453,28 +453,7 @@ fn failure_without_instances(errors: &[FleetPoolError]) -> FleetFailure {
 
 /// Whether retries are futile until the account, its permissions or the node class are changed.
 fn needs_user_action(error: &ApiError) -> bool {
-    let has_remedy = matches!(
-        error.create_reason(),
-        CreateReason::SpotSlrCreationFailed
-            | CreateReason::UnauthorizedByBoundary
-            | CreateReason::UnauthorizedByServiceControlPolicy
-            | CreateReason::UnauthorizedByDeny
-            | CreateReason::Unauthorized
-            | CreateReason::AmiAuthorizationFailure
-            | CreateReason::SecurityGroupSubnetVpcMismatch
-            | CreateReason::PublicAddressRefused
-            | CreateReason::VolumeTooSmall
-            | CreateReason::NotSubscribed
-            | CreateReason::AccountBlocked
-            | CreateReason::TooManySecurityGroups
-            | CreateReason::TagRefused
-            | CreateReason::UserDataSizeLimitExceeded
-            | CreateReason::InvalidAmiId
-            | CreateReason::AmiNotFound
-            | CreateReason::FreeTierIneligible
-            | CreateReason::AccountPendingVerification
-    );
-    has_remedy || error.is_rejected()
+    error.create_reason().needs_user_action() || error.is_rejected()
 }
 
 /// The claim with the instance assigned to it. Pure.

@@ -4,13 +4,14 @@ use crate::{Snapshot, unavailable};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{Operator, Requirement};
-use whittle_api::labels;
+use whittle_api::{conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, OfferingKey, Phase};
+use whittle_ec2::errors::CreateReason;
 use whittle_ec2::fleet::{MAX_TYPES, is_exotic};
 use whittle_ec2::instance_types::quota_of;
 use whittle_model::requirements::{Requirements, from_requirements};
 use whittle_model::scheduling::{NewClaim, Offer};
-use whittle_units::Price;
+use whittle_units::{Price, SignedDuration, Timestamp};
 
 /// A quota, and the capacity type that it is of.
 type Quota = (String, String);
@@ -32,7 +33,7 @@ pub struct QuotaRoom {
 }
 
 impl QuotaRoom {
-    /// What is left for a plan: claims that have no machine yet take their part of it.
+    /// What is left for a plan: claims that are about to have a machine take their part of it.
     #[must_use]
     pub fn of(snapshot: &Snapshot) -> Self {
         let refused = unavailable(&snapshot.stock_outs, snapshot.now).quotas;
@@ -42,7 +43,7 @@ impl QuotaRoom {
         }
         // Claims that were made together may have equal machines, and those of a static pool have: all of its types are looked at for one.
         let mut before: Option<(&ClaimSpec, Option<(Quota, u32)>)> = None;
-        for claim in snapshot.claims.iter().map(|claim| &claim.value).filter(|claim| is_in_flight(claim)) {
+        for claim in snapshot.claims.iter().map(|claim| &claim.value).filter(|claim| is_in_flight(claim, snapshot.now)) {
             let spec = &claim.spec;
             let known = before.take().filter(|(other, _)| is_equal_launch(other, spec));
             let needed = known.map_or_else(|| room.needed_by(spec, snapshot), |(_, needed)| needed);
@@ -195,9 +196,28 @@ fn vcpus_of(known: &InstanceType) -> u32 {
     u32::try_from(known.capacity.get("cpu").units_floor()).unwrap_or_default()
 }
 
+/// Reasons of a failed attempt of which some pass within seconds and others with a person's help.
+const UNCLEAR: [CreateReason; 4] = [
+    CreateReason::LaunchFailed,
+    CreateReason::InstanceProfileNameInvalid,
+    CreateReason::LaunchTemplateNotFound,
+    CreateReason::NodeClassReadinessUnknown,
+];
+/// What passes does so earlier.
+const UNCLEAR_FOR: SignedDuration = SignedDuration::from_mins(1);
+
 /// Whether a claim is going to have a machine and has none yet.
-fn is_in_flight(claim: &Claim) -> bool {
-    matches!(claim.phase, Phase::Planned | Phase::Launching { .. })
+fn is_in_flight(claim: &Claim, now: Timestamp) -> bool {
+    matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) && !waits_for_person(claim, now)
+}
+
+/// Whether no attempt to launch a claim succeeds until a person changes something. As long as a NodePool is that wrong there is such a claim:
+/// after the launch timeout its pods get another. It would keep others from machines that they could have.
+fn waits_for_person(claim: &Claim, now: Timestamp) -> bool {
+    conditions::find(&claim.conditions, conditions::LAUNCHED).is_some_and(|launched| {
+        let is_unclear = UNCLEAR.iter().any(|reason| reason.as_str() == launched.reason);
+        CreateReason::tells_of_user_action(&launched.reason) || is_unclear && now.duration_since(claim.created_at) >= UNCLEAR_FOR
+    })
 }
 
 /// Whether two claims have the same to choose from.

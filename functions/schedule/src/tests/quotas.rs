@@ -213,6 +213,40 @@ fn claims_that_wait_for_their_machine_take_their_part() {
     }
 }
 
+/// A NodePool that nothing can be launched for has such claims again and again, each for the five minutes of the launch timeout.
+#[test]
+fn claims_that_wait_for_a_person_leave_a_quota_to_others() {
+    let mut claim = planned("broken", default_spec());
+    claim.spec.node_pool = "default".into();
+    claim.spec.requirements = vec![Requirement::is_in(labels::INSTANCE_TYPE, ["four"])];
+    claim.spec.instance_types = vec!["four".into()];
+    let launched_beside = |claim: &Claim, reason: &str, age: i64| {
+        let erred = Event::LaunchErred { reason: reason.to_owned(), message: "no".to_owned() };
+        let claim = Claim { created_at: now() - SignedDuration::from_secs(age), ..after(claim, &[erred], now()) };
+        let (plan, _) = left_of_plan(|seen| {
+            seen.stock_outs = vec![refused("standard", "on-demand", 9)];
+            seen.claims = stored([claim]);
+        });
+        plan.claims.len()
+    };
+    for claim in [claim.clone(), after(&claim, &[begun("t")], now())] {
+        for (reason, age, launched) in [
+            ("Unauthorized", 0, 2),
+            ("AMINotFound", 0, 2),
+            ("SubnetResolutionFailed", 0, 2),
+            // What may pass takes its part, for as long as that would take.
+            ("LaunchFailed", 59, 1),
+            ("LaunchFailed", 60, 2),
+            ("NodeClassReadinessUnknown", 60, 2),
+            // A claim that EC2 is busy for, or that waits for a quota itself, takes it always.
+            ("RequestLimitExceeded", 299, 1),
+            ("VCPULimitExceeded", 299, 1),
+        ] {
+            assert_eq!(launched_beside(&claim, reason, age), launched, "{} {reason} {age} s", claim.phase.name());
+        }
+    }
+}
+
 #[test]
 fn pods_that_wait_for_a_quota_are_considered_again_by_the_next_plan() {
     let seen = three_pods();

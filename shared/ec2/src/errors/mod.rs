@@ -308,7 +308,41 @@ const REASONS: &[(&[&str], CreateReason)] = &[
     (&[SUBNET_FULL], CreateReason::InsufficientFreeAddressesInSubnet),
 ];
 
+/// The reasons for which every attempt fails until a person changes the node class, the NodePool, the account or its permissions.
+const OF_USERS: &[CreateReason] = &[
+    CreateReason::SpotSlrCreationFailed,
+    CreateReason::UnauthorizedByBoundary,
+    CreateReason::UnauthorizedByServiceControlPolicy,
+    CreateReason::UnauthorizedByDeny,
+    CreateReason::Unauthorized,
+    CreateReason::AmiAuthorizationFailure,
+    CreateReason::SecurityGroupSubnetVpcMismatch,
+    CreateReason::PublicAddressRefused,
+    CreateReason::VolumeTooSmall,
+    CreateReason::NotSubscribed,
+    CreateReason::AccountBlocked,
+    CreateReason::TooManySecurityGroups,
+    CreateReason::TagRefused,
+    CreateReason::UserDataSizeLimitExceeded,
+    CreateReason::InvalidAmiId,
+    CreateReason::AmiNotFound,
+    CreateReason::FreeTierIneligible,
+    CreateReason::AccountPendingVerification,
+    CreateReason::SubnetResolutionFailed,
+    CreateReason::InstanceTypeResolutionFailed,
+];
+
 impl CreateReason {
+    /// Whether retries are futile until a person changes something.
+    pub fn needs_user_action(self) -> bool {
+        OF_USERS.contains(&self)
+    }
+
+    /// The same of the reason of a condition. `LaunchFailed`, which several have, says nothing.
+    pub fn tells_of_user_action(reason: &str) -> bool {
+        reason != Self::LaunchFailed.as_str() && OF_USERS.iter().any(|known| known.as_str() == reason)
+    }
+
     /// The reason for an error text.
     pub fn of(text: &str) -> Self {
         if text.contains(SERVICE_LINKED_ROLE) {

@@ -137,3 +137,27 @@ fn a_lost_connection_is_transient() {
     assert!(ApiError { message: "connection reset".into(), ..ApiError::default() }.is_transient());
     assert!(!ApiError::client("InvalidParameterValue", "x").is_transient());
 }
+
+#[test]
+fn what_a_person_has_to_change_is_told_by_the_reason_of_a_condition_unless_others_share_it() {
+    for reason in [CreateReason::Unauthorized, CreateReason::AmiNotFound, CreateReason::SubnetResolutionFailed] {
+        assert!(reason.needs_user_action() && CreateReason::tells_of_user_action(reason.as_str()), "{reason}");
+    }
+    assert!(CreateReason::VolumeTooSmall.needs_user_action());
+    assert!(!CreateReason::tells_of_user_action(CreateReason::VolumeTooSmall.as_str()), "it is that of any failure");
+    for reason in [
+        CreateReason::LaunchFailed,
+        CreateReason::RequestLimitExceeded,
+        CreateReason::InternalError,
+        CreateReason::FleetQuotaExceeded,
+        CreateReason::SpotQuotaExceeded,
+        CreateReason::VcpuLimitExceeded,
+        CreateReason::InsufficientFreeAddressesInSubnet,
+        CreateReason::InstanceProfileNameInvalid,
+        CreateReason::LaunchTemplateNotFound,
+        CreateReason::NodeClassReadinessUnknown,
+    ] {
+        assert!(!reason.needs_user_action() && !CreateReason::tells_of_user_action(reason.as_str()), "{reason}");
+    }
+    assert!(!CreateReason::tells_of_user_action("AwaitingReconciliation"));
+}
