@@ -40,8 +40,8 @@ impl Overdue {
     }
 }
 
-/// Whether a function goes on serving a cluster. Written by the function that it names; of `schedule` the first one, and that it is overdue,
-/// by `sweep`, which tells of both functions.
+/// Whether a function goes on serving a cluster. Written by the function that it names; of `schedule` the first one, and that it is
+/// overdue, by `sweep`, which tells of both functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionHealth {
     /// The function's name.

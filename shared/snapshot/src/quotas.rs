@@ -38,7 +38,7 @@ impl QuotaRoom {
     pub fn of(snapshot: &Snapshot) -> Self {
         let refused = unavailable(&snapshot.stock_outs, snapshot.now).quotas;
         let mut room = Self { left: refused.into_iter().map(|(quota, vcpus)| (quota, vcpus.saturating_sub(1))).collect() };
-        if room.left.is_empty() {
+        if room.is_ample() {
             return room;
         }
         // Claims that were made together may have equal machines, and those of a static pool have: all of its types are looked at for one.
@@ -57,6 +57,12 @@ impl QuotaRoom {
         room
     }
 
+    /// Whether no quota is known to have little left.
+    #[must_use]
+    pub fn is_ample(&self) -> bool {
+        self.left.is_empty()
+    }
+
     /// What a claim in flight takes of a quota of which little is left.
     fn needed_by(&self, spec: &ClaimSpec, snapshot: &Snapshot) -> Option<(Quota, u32)> {
         let has_min_values = spec.requirements.iter().any(|wanted| wanted.min_values.is_some());
@@ -68,7 +74,7 @@ impl QuotaRoom {
 
     /// Takes what a new machine needs at least. Where there is no room nothing changes.
     pub fn take(&mut self, new: &NewClaim, snapshot: &Snapshot) -> QuotaFit {
-        if self.left.is_empty() {
+        if self.is_ample() {
             return QuotaFit::AsPlanned;
         }
         let has_min_values = |known: &Requirement| known.min_values.is_some();
@@ -211,8 +217,8 @@ fn is_in_flight(claim: &Claim, now: Timestamp) -> bool {
     matches!(claim.phase, Phase::Planned | Phase::Launching { .. }) && !waits_for_person(claim, now)
 }
 
-/// Whether no attempt to launch a claim succeeds until a person changes something. As long as a NodePool is that wrong there is such a claim:
-/// after the launch timeout its pods get another. It would keep others from machines that they could have.
+/// Whether no attempt to launch a claim succeeds until a person changes something. As long as a NodePool is that wrong there is such a
+/// claim: after the launch timeout its pods get another. It would keep others from machines that they could have.
 fn waits_for_person(claim: &Claim, now: Timestamp) -> bool {
     conditions::find(&claim.conditions, conditions::LAUNCHED).is_some_and(|launched| {
         let is_unclear = UNCLEAR.iter().any(|reason| reason.as_str() == launched.reason);
