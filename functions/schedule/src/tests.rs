@@ -1,3 +1,4 @@
+mod awaited;
 mod lost_machines;
 mod over_sim;
 mod quotas;

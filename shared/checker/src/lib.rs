@@ -121,6 +121,13 @@ pub fn without_violations(input: &Input<'_>, options: &Options, mut plan: Plan) 
     (plan, violations)
 }
 
+/// Pods of `part`, which is what is to be carried out of the plan `whole`, that could not be bound without the rest of it, by key: they
+/// require a pod near to them that has no machine now, or are spread with some that have none.
+#[must_use]
+pub fn stranded(input: &Input<'_>, whole: &Plan, part: &Plan) -> BTreeSet<String> {
+    topology::stranded(input, (whole, part), &pods_by_key(input))
+}
+
 fn pods_by_key<'a>(input: &Input<'a>) -> BTreeMap<String, &'a Pod> {
     input.objects.pods.iter().chain(input.virtual_pods).map(|p| (p.metadata.key(), p)).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::check;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{Pod, Taint, TaintEffect, Workloads};
@@ -325,6 +325,15 @@ fn violations_are_removed_and_the_rest_remains() {
     plan.left_out.clear();
     let (_, wrong) = super::without_violations(&world.input(), &Options::provisioning(), plan);
     assert_eq!(wrong.iter().map(|v| v.rule).collect::<Vec<_>>(), ["pod-forgotten"], "only what the plan contains can be removed");
+}
+
+#[test]
+fn nobody_is_stranded_by_a_plan_that_is_carried_out_or_by_one_without_machines() {
+    let world = World::new();
+    let plan = world.plan();
+    assert_eq!(super::stranded(&world.input(), &plan, &plan), BTreeSet::new());
+    let none = Plan { claims: Vec::new(), placements: Vec::new(), ..plan.clone() };
+    assert_eq!(super::stranded(&world.input(), &plan, &none), BTreeSet::new(), "only pods that are placed can be");
 }
 
 #[test]

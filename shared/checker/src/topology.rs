@@ -82,13 +82,8 @@ pub(crate) fn check<'a>(
     checks_affinity: impl Fn(&Pod) -> bool,
     findings: &mut Findings,
 ) {
-    let names: Vec<String> = (0..plan.claims.len()).map(|n| format!("claim {n}")).collect();
-    let mut machines = machines_with_pods(input, plan, &names, pods);
-    let keys = keys_in_use(&machines);
-    set_existing_domains(input, &keys, &mut machines);
-    set_planned_domains(plan, lists, &names, &keys, &mut machines);
-    let classes = Classes::of(&machines);
-    let mut topology = Topology { machines, namespaces: &input.objects.namespaces, classes, selected: HashMap::new() };
+    let names = claim_names(plan);
+    let mut topology = Topology::of(input, plan, lists, &names, pods);
     for at in 0..topology.machines.len() {
         for pod in topology.machines[at].placed.clone() {
             let Some(affinity) = &pod.spec.affinity else { continue };
@@ -96,11 +91,8 @@ pub(crate) fn check<'a>(
                 let selected = topology.selected_pods(pod, &term.topology_key, std::slice::from_ref(term));
                 check_anti_affinity(&topology.machines[at], pod, term, &selected, findings);
             }
-            let Some(near) = affinity.pod_affinity.as_ref().filter(|_| checks_affinity(pod)) else { continue };
-            let near_keys: BTreeSet<&str> = near.required.iter().map(|term| term.topology_key.as_str()).collect();
-            for key in near_keys {
-                let selected = topology.selected_pods(pod, key, &near.required);
-                check_affinity(&topology, at, pod, (key, &near.required), &selected, findings);
+            if checks_affinity(pod) {
+                check_affinities(&mut topology, at, pod, findings);
             }
         }
         for owner in topology.machines[at].bound.clone() {
@@ -111,6 +103,115 @@ pub(crate) fn check<'a>(
         }
     }
     check_spread(input, &topology, findings);
+}
+
+fn claim_names(plan: &Plan) -> Vec<String> {
+    (0..plan.claims.len()).map(|n| format!("claim {n}")).collect()
+}
+
+/// Pods of a part of a plan that kube-scheduler could not bind where they are planned, although it could if the whole plan were carried
+/// out, by key: a pod that they have to be near to is missing, or so many of a spread elsewhere that they are too many here.
+pub(crate) fn stranded<'a>(input: &Input<'a>, (whole, part): (&'a Plan, &'a Plan), pods: &BTreeMap<String, &'a Pod>) -> BTreeSet<String> {
+    let names = [claim_names(whole), claim_names(part)];
+    let mut whole = Topology::of(input, whole, &TypeLists::of(input, whole), &names[0], pods);
+    let mut part = Topology::of(input, part, &TypeLists::of(input, part), &names[1], pods);
+    let keys = |pods: Vec<&Pod>| pods.into_iter().map(|pod| pod.metadata.key()).collect::<BTreeSet<String>>();
+    // What would be wrong with the whole plan as well is no matter of what is missing.
+    let alone = &keys(lonely(&mut part)) - &keys(lonely(&mut whole));
+    let too_many = crowded(input, &part).into_iter().filter(|found| found.later < found.excess).map(|found| found.pod).collect();
+    let doubtful = crowded(input, &whole).into_iter().map(|found| found.pod).collect();
+    let crowded = &keys(too_many) - &keys(doubtful);
+    &alone | &crowded
+}
+
+/// Placed pods whose required affinity is not met.
+fn lonely<'a>(topology: &mut Topology<'a>) -> Vec<&'a Pod> {
+    let mut found = Vec::new();
+    for at in 0..topology.machines.len() {
+        for pod in topology.machines[at].placed.clone() {
+            let mut findings = Findings::default();
+            check_affinities(topology, at, pod, &mut findings);
+            if !findings.0.is_empty() {
+                found.push(pod);
+            }
+        }
+    }
+    found
+}
+
+/// A hard spread constraint, and which pods it counts.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Spread<'a> {
+    namespace: &'a str,
+    constraint: &'a TopologySpreadConstraint,
+    /// The values of the labels in `matchLabelKeys`.
+    values: Vec<Option<&'a str>>,
+}
+
+impl<'a> Spread<'a> {
+    fn of(pod: &'a Pod, constraint: &'a TopologySpreadConstraint) -> Self {
+        let values = constraint.match_label_keys.iter().map(|key| pod.metadata.label(key)).collect();
+        Self { namespace: &pod.metadata.namespace, constraint, values }
+    }
+
+    fn counts(&self, pod: &Pod) -> bool {
+        let mut keys = self.constraint.match_label_keys.iter().zip(&self.values);
+        pod.metadata.namespace == self.namespace
+            && self.constraint.label_selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
+            && keys.all(|(key, value)| value.is_none() || pod.metadata.label(key) == *value)
+    }
+}
+
+/// A placed pod in a domain that has more pods of its spread than may be.
+struct Crowded<'a> {
+    pod: &'a Pod,
+    /// How many there are too many of.
+    excess: usize,
+    /// How many pods of this plan with the same constraint come after it in the domain.
+    later: usize,
+}
+
+/// Placed pods in such domains. Each pod counts for itself, so that others of its spread may be of any kind. New hosts are no domains that
+/// pods could be missing in.
+fn crowded<'a>(input: &Input<'a>, topology: &Topology<'a>) -> Vec<Crowded<'a>> {
+    let mut members: BTreeMap<Spread<'a>, BTreeMap<&'a str, Vec<&'a Pod>>> = BTreeMap::new();
+    for machine in &topology.machines {
+        for pod in machine.placed.iter().copied() {
+            // With `nodeTaintsPolicy: Honor` the counted nodes depend on each pod's tolerations, which is not checked here.
+            let known = hard_constraints(pod).filter(|known| known.node_taints_policy.as_deref() != Some("Honor"));
+            for constraint in known.filter(|known| known.topology_key != labels::HOSTNAME) {
+                let Some(domain) = machine.certain(&constraint.topology_key) else { continue };
+                members.entry(Spread::of(pod, constraint)).or_default().entry(domain).or_default().push(pod);
+            }
+        }
+    }
+    let mut empty: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (spread, here) in &members {
+        let Spread { constraint, .. } = spread;
+        let key = constraint.topology_key.as_str();
+        let known = empty.entry(key).or_insert_with(|| known_domains(input, topology, key));
+        let mut counts: BTreeMap<&str, i32> = known.iter().map(|domain| (*domain, 0)).collect();
+        let candidates = topology.classes.candidates(constraint.label_selector.as_ref());
+        for member in candidates.into_iter().flatten().filter(|member| spread.counts(member.pod)) {
+            if let Some(domain) = topology.machines[member.machine].certain(key) {
+                let count = counts.entry(domain).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        for (domain, pods) in here {
+            for (at, pod) in pods.iter().copied().enumerate() {
+                let reachable = counts.iter().filter(|(other, _)| *other == domain || kube::may_be_in(pod, key, other));
+                let least = reachable.map(|(_, count)| *count).min().unwrap_or_default();
+                let count = counts.get(domain).copied().unwrap_or_default();
+                let excess = usize::try_from(count - least - constraint.max_skew).unwrap_or_default();
+                if excess > 0 {
+                    found.push(Crowded { pod, excess, later: pods.len() - at - 1 });
+                }
+            }
+        }
+    }
+    found
 }
 
 fn anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
@@ -250,6 +351,15 @@ impl<'a> Classes<'a> {
 }
 
 impl<'a> Topology<'a> {
+    fn of(input: &Input<'a>, plan: &'a Plan, lists: &TypeLists<'a>, names: &'a [String], pods: &BTreeMap<String, &'a Pod>) -> Self {
+        let mut machines = machines_with_pods(input, plan, names, pods);
+        let keys = keys_in_use(&machines);
+        set_existing_domains(input, &keys, &mut machines);
+        set_planned_domains(plan, lists, names, &keys, &mut machines);
+        let classes = Classes::of(&machines);
+        Self { machines, namespaces: &input.objects.namespaces, classes, selected: HashMap::new() }
+    }
+
     fn selected_pods(&mut self, owner: &'a Pod, key: &'a str, terms: &'a [PodAffinityTerm]) -> Rc<SelectedPods<'a>> {
         let (machines, classes, namespaces) = (&self.machines, &self.classes, self.namespaces);
         let known = self.selected.entry((&owner.metadata.namespace, key, terms)).or_insert_with(|| {
@@ -300,6 +410,16 @@ fn check_anti_affinity_of_bound(
     for member in shared.flat_map(|domain_pods| &domain_pods.placed) {
         let detail = format!("{} repels {} in {}", owner.metadata.key(), member.pod.metadata.key(), term.topology_key);
         findings.add(&topology.machines[member.machine].name, "anti-affinity", detail);
+    }
+}
+
+/// Checks the required affinity of a pod that is placed on a machine.
+fn check_affinities<'a>(topology: &mut Topology<'a>, at: usize, pod: &'a Pod, findings: &mut Findings) {
+    let Some(near) = pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref()) else { return };
+    let keys: BTreeSet<&str> = near.required.iter().map(|term| term.topology_key.as_str()).collect();
+    for key in keys {
+        let selected = topology.selected_pods(pod, key, &near.required);
+        check_affinity(topology, at, pod, (key, &near.required), &selected, findings);
     }
 }
 

@@ -169,6 +169,7 @@ fn is_lasting(reason: &Reason) -> bool {
             Reason::Reserved(_)
                 | Reason::OutOfBudget
                 | Reason::OverQuota { .. }
+                | Reason::AwaitsOverQuota
                 | Reason::RejectedByChecker(_)
                 | Reason::Truncated { .. }
                 | Reason::Uninitialized { .. }

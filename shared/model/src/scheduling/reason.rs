@@ -42,6 +42,9 @@ pub enum Reason {
     TooLarge { node_pool: String, field: &'static str, kib: usize },
     /// EC2 refuses larger machines for a quota of vCPUs, and others of the plan take what it may have left.
     OverQuota { capacity_type: String },
+    /// It could not be bound before pods whose machines a quota may have no room for: it has to be near to them, or they count for its
+    /// spread.
+    AwaitsOverQuota,
     /// The checker rejected its placement, with this message.
     RejectedByChecker(String),
     /// In a simulation: the pod would wait for a node that has not initialized.
@@ -357,6 +360,7 @@ impl Reason {
             | Reason::Truncated { .. }
             | Reason::TooLarge { .. }
             | Reason::OverQuota { .. }
+            | Reason::AwaitsOverQuota
             | Reason::RejectedByChecker(_)
             | Reason::Uninitialized { .. } => false,
         }
@@ -387,7 +391,7 @@ impl Reason {
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
             Reason::TooLarge { .. } => "claim-size",
-            Reason::OverQuota { .. } => "quota",
+            Reason::OverQuota { .. } | Reason::AwaitsOverQuota => "quota",
             Reason::Uninitialized { .. } => "uninitialized",
             Reason::RejectedByChecker(_) => "doubtful",
         }
@@ -541,6 +545,9 @@ impl Display for Reason {
                 f,
                 "EC2 refuses larger {capacity_type} machines for the account's quota of vCPUs, and what that may have left is tried for \
                  other pods first"
+            ),
+            Reason::AwaitsOverQuota => f.write_str(
+                "pods that it has to be near to, or that count for its topology spread, have no machine for the account's quota of vCPUs",
             ),
             Reason::Uninitialized { node } => write!(f, "would schedule against uninitialized node/{node}"),
         }

@@ -76,6 +76,7 @@ impl Reason {
             Reason::OverQuota { capacity_type } => {
                 Remedy::of_pod(format!("a higher quota of vCPUs of {capacity_type} instances (Service Quotas, Amazon EC2)"))
             }
+            Reason::AwaitsOverQuota => Remedy::of_pod("a higher quota of vCPUs (Service Quotas, Amazon EC2)"),
             Reason::OptedOut => Remedy::of_pod(format!("a pod without the requirement that {} does not exist", labels::NODE_POOL)),
             Reason::NoNodePools => Remedy::of_pod("a NodePool that launches for pods: one without spec.replicas"),
             Reason::ResourceClaims => Remedy::of_pod(
