@@ -82,10 +82,13 @@ impl Buffer {
 /// That no room is kept for resources that the pods of a template have as limits alone: an API server takes limits for requests in pods,
 /// and not in templates, of which the pods of a buffer are made, as by Karpenter. Accelerators are mostly written as limits.
 fn understated(spec: &PodSpec) -> String {
-    let limited = spec.containers.iter().chain(spec.init_containers.iter()).filter_map(|container| container.resources.as_ref());
+    let limited = || spec.containers.iter().chain(spec.init_containers.iter()).filter_map(|container| container.resources.as_ref());
     let of_whole: BTreeSet<&String> = spec.resources.iter().flat_map(|whole| whole.requests.0.keys()).collect();
-    let alone = limited.flat_map(|resources| resources.limits.0.keys().filter(move |name| !resources.requests.0.contains_key(*name)));
-    let names: BTreeSet<&str> = alone.filter(|name| !of_whole.contains(name)).map(String::as_str).collect();
+    let alone = limited().flat_map(|resources| resources.limits.0.keys().filter(move |name| !resources.requests.0.contains_key(*name)));
+    // A limit of the pod as a whole is its request where no container asks for any.
+    let asked_for: BTreeSet<&String> = limited().flat_map(|resources| resources.requests.0.keys()).collect();
+    let alone_as_whole = spec.resources.iter().flat_map(|whole| whole.limits.0.keys()).filter(|name| !asked_for.contains(name));
+    let names: BTreeSet<&str> = alone.chain(alone_as_whole).filter(|name| !of_whole.contains(name)).map(String::as_str).collect();
     if names.is_empty() {
         return String::new();
     }

@@ -92,6 +92,10 @@ fn resources_that_a_template_has_as_limits_alone_are_named_in_the_status() {
     let mut whole = of(json!({"limits": {"memory": "1Gi"}}));
     whole["resources"] = json!({"requests": {"memory": "1Gi"}});
     assert_eq!(told_of(2, whole), "", "the pod as a whole asks for it");
+    let mut limited_whole = of(json!({"requests": {"cpu": "1"}}));
+    limited_whole["resources"] = json!({"limits": {"cpu": "2", "memory": "1Gi"}});
+    let told = told_of(2, limited_whole);
+    assert!(told.starts_with("no room is kept for memory, which"), "{told}: its requests of CPUs are those of its containers");
 }
 
 /// The condition Provisioning of a buffer with fewer pods than it asks for.
