@@ -89,7 +89,7 @@ async fn a_pod_becomes_a_plan_message_soon_by_the_watcher() {
     let watchers = [Running::start(&plane, &url).await, Running::start(&plane, &url).await];
     // Both have listed their objects when both have told of a node.
     kubectl(&plane, &["create", "-f", "-"], &node("n1")).expect("it is created");
-    rung.wait(&crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Register { cluster }), 1).await;
+    rung.wait(&crate::watcher::doorbell(whittle_claims::Doorbell::register), 1).await;
     let admin = client(&plane, plane.token()).await;
     let unschedulable = watch_pods(admin.clone());
     let created = create_pods(&admin).await;
@@ -187,7 +187,7 @@ async fn serve(plane: &ControlPlane, rung: Arc<Rung>, delay: Duration) -> (Strin
 
 /// The API server calls a new webhook some time after it was stored: Nodes are created until it does.
 fn wait_until_called(plane: &ControlPlane, rung: &Rung) {
-    let register = crate::watcher::doorbell(|cluster| whittle_claims::Doorbell::Register { cluster });
+    let register = crate::watcher::doorbell(whittle_claims::Doorbell::register);
     let begun = Instant::now();
     for number in 0.. {
         kubectl(plane, &["create", "-f", "-"], &node(&format!("n{number}"))).expect("it is created");

@@ -241,7 +241,7 @@ async fn pods_nodes_and_deletions_ring_with_the_rights_of_the_service_account() 
     let rung = Arc::new(Rung::default());
     let watcher = Running::start(&plane, &rung.serve().await).await;
     let schedule = doorbell(|cluster| Doorbell::Schedule { cluster });
-    let register = doorbell(|cluster| Doorbell::Register { cluster });
+    let register = doorbell(Doorbell::register);
     let sweep = doorbell(Doorbell::sweep);
     let create = |object: String| kubectl(&plane, &["create", "-f", "-"], &object).expect("it is created");
 
@@ -422,7 +422,7 @@ async fn a_relay_that_hangs_is_dead_or_is_slow_delays_no_pod_and_loses_no_bell()
     let Some(plane) = plane("kcm scheduler") else { return };
     let told = async |rung: &Rung| {
         rung.wait(&doorbell(|cluster| Doorbell::Schedule { cluster }), 0).await;
-        rung.wait(&doorbell(|cluster| Doorbell::Register { cluster }), 0).await;
+        rung.wait(&doorbell(Doorbell::register), 0).await;
     };
 
     let rung = Arc::new(Rung::default());
@@ -463,7 +463,7 @@ async fn without_a_delay_two_watchers_are_one_message_for_each_pod() {
     let watchers = [Running::start(&plane, &url).await, Running::start(&plane, &url).await];
     // Both have listed their objects when both have told of a node.
     kubectl(&plane, &["create", "-f", "-"], &node("n1")).expect("it is created");
-    rung.wait(&doorbell(|cluster| Doorbell::Register { cluster }), 1).await;
+    rung.wait(&doorbell(Doorbell::register), 1).await;
     let schedule = doorbell(|cluster| Doorbell::Schedule { cluster });
     for number in 0..PODS {
         let object = pod(&format!("p{number}"), "nodeSelector: {nowhere: here},");

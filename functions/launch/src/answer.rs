@@ -219,7 +219,8 @@ impl<P: Rights> Run<'_, P> {
         }
         // Before it is sent: others that end meanwhile leave it at this one.
         self.register_rung_at.store(now, Ordering::Relaxed);
-        let rung = self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone() }, FIRST_REGISTER_DELAY).await;
+        let rung =
+            self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone(), is_tick: false }, FIRST_REGISTER_DELAY).await;
         if rung.is_err() {
             self.register_rung_at.store(before, Ordering::Relaxed);
         }

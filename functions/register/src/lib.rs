@@ -106,7 +106,7 @@ async fn look_while_rung<P: Rights>(
         }
         if look == LOOKS_MAX || !ports.clock().has_time_for(TIME_PER_BATCH) {
             turn.give_back(ports, cluster).await;
-            ports.queues().send_now(Doorbell::Register { cluster: cluster.clone() }).await?;
+            ports.queues().send_now(Doorbell::Register { cluster: cluster.clone(), is_tick: false }).await?;
             break;
         }
         due = claims_due(ports, cluster).await?;

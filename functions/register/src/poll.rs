@@ -33,7 +33,7 @@ impl<P: Rights> Run<'_, P> {
         let due_at = now.checked_add(POLL_INTERVAL).unwrap_or(now);
         let expected = known.map_or(Revision::ABSENT, |known| known.revision);
         if self.ports.store().write(self.cluster, &NextRun { due_at }, expected).await.is_ok() {
-            self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone() }, POLL_INTERVAL).await?;
+            self.ports.queues().send(Doorbell::Register { cluster: self.cluster.clone(), is_tick: false }, POLL_INTERVAL).await?;
         }
         Ok(())
     }

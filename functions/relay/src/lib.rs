@@ -245,7 +245,7 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
         "nodes" | "nodeclaims" if request.operation == "DELETE" => {
             Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) })
         }
-        "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster }) }),
+        "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster, is_tick: false }) }),
         "nodeclaims" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) }),
         // Whoever applies a NodePool often applies several.
         "nodepools" => Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),

@@ -91,7 +91,7 @@ mod tests {
         let (recent, now) = (Recent::new(), Timestamp::UNIX_EPOCH);
         recent.sent(&Doorbell::sweep("a".into()), now + EVERY);
         assert_eq!(recent.delay(&Doorbell::sweep("a".into()), now), None);
-        for other in [Doorbell::sweep("b".into()), Doorbell::Register { cluster: "a".into() }] {
+        for other in [Doorbell::sweep("b".into()), Doorbell::register("a".into())] {
             assert_eq!(recent.delay(&other, now), Some(SignedDuration::ZERO));
         }
     }

@@ -54,7 +54,7 @@ fn check_doorbell(resource: &str, dry_run: bool, want: Option<Doorbell>) {
 fn every_review_is_allowed_and_sends_the_doorbell_of_its_resource() {
     let cluster = ClusterName::new("demo");
     check_doorbell("events", false, Some(Doorbell::Schedule { cluster: cluster.clone() }));
-    check_doorbell("nodes", false, Some(Doorbell::Register { cluster: cluster.clone() }));
+    check_doorbell("nodes", false, Some(Doorbell::register(cluster.clone())));
     check_doorbell("nodeclaims", false, Some(Doorbell::sweep(cluster.clone())));
     check_doorbell("ec2nodeclasses", false, Some(Doorbell::Refresh { cluster }));
     check_doorbell("secrets", false, None);
@@ -181,7 +181,7 @@ fn a_node_pool_is_looked_at_once_it_is_stored() {
 fn one_post_of_a_watcher_sends_the_doorbell_of_every_kind() {
     let cluster = ClusterName::new("demo");
     let verdict = post("/demo", &post_of("demo", 0, &PostKind::ALL), Some(WATCHER)).unwrap();
-    let (schedule, register) = (Doorbell::Schedule { cluster: cluster.clone() }, Doorbell::Register { cluster: cluster.clone() });
+    let (schedule, register) = (Doorbell::Schedule { cluster: cluster.clone() }, Doorbell::register(cluster.clone()));
     let expected = [schedule, register, Doorbell::sweep(cluster.clone()), Doorbell::Refresh { cluster }];
     assert_eq!(verdict.rings, expected.map(Ring::now));
     assert_eq!(verdict.response.status, 200);
@@ -255,7 +255,7 @@ fn an_invalid_post_is_refused_without_a_doorbell() {
 fn kinds_of_a_later_watcher_are_ignored() {
     let later = String::from_utf8(post_of("demo", 0, &[PostKind::Nodes])).unwrap().replace("[", "[\"volumes\",");
     let verdict = post("/demo", later.as_bytes(), Some(WATCHER)).unwrap();
-    assert_eq!(verdict.rings, [Ring::now(Doorbell::Register { cluster: "demo".into() })]);
+    assert_eq!(verdict.rings, [Ring::now(Doorbell::register("demo".into()))]);
 }
 
 /// Queues that take doorbells until they have as many as they may.

@@ -38,7 +38,12 @@ pub enum Doorbell {
     /// These claims may need a machine.
     Launch { cluster: ClusterName, claims: Vec<ClaimName> },
     /// Nodes may have joined or changed.
-    Register { cluster: ClusterName },
+    Register {
+        cluster: ClusterName,
+        /// Nothing is known to have happened: the next tick rings for the same.
+        #[serde(default, rename = "isTick", skip_serializing_if = "std::ops::Not::not")]
+        is_tick: bool,
+    },
     /// This claim may have to be terminated, or its termination may continue.
     Terminate { cluster: ClusterName, claim: ClaimName },
     /// Node classes, types or prices may have changed.
@@ -58,6 +63,15 @@ impl Doorbell {
     pub const fn sweep(cluster: ClusterName) -> Self {
         Self::Sweep { cluster, is_tick: false }
     }
+    /// That of somebody who knows of something new.
+    #[must_use]
+    pub const fn register(cluster: ClusterName) -> Self {
+        Self::Register { cluster, is_tick: false }
+    }
+    /// Whether a tick sent it, which sends the same again each minute.
+    pub const fn is_tick(&self) -> bool {
+        matches!(self, Self::Register { is_tick: true, .. } | Self::Sweep { is_tick: true, .. })
+    }
     /// The function that it triggers.
     pub const fn function(&self) -> Function {
         match self {
@@ -76,7 +90,7 @@ impl Doorbell {
             Self::Schedule { cluster }
             | Self::Consolidate { cluster }
             | Self::Launch { cluster, .. }
-            | Self::Register { cluster }
+            | Self::Register { cluster, .. }
             | Self::Terminate { cluster, .. }
             | Self::Refresh { cluster }
             | Self::Sweep { cluster, .. } => cluster,
@@ -164,6 +178,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A stack is updated function by function.
+    #[test]
+    fn doorbells_of_the_release_before_can_be_read_and_it_reads_these() {
+        let cluster = || ClusterName::from("demo");
+        let cases: [(&str, fn(ClusterName, bool) -> Doorbell); 2] = [
+            ("sweep", |cluster, is_tick| Doorbell::Sweep { cluster, is_tick }),
+            ("register", |cluster, is_tick| Doorbell::Register { cluster, is_tick }),
+        ];
+        for (bell, of) in cases {
+            let before = format!(r#"{{"bell":"{bell}","cluster":"demo"}}"#);
+            let read: Doorbell = serde_json::from_str(&before).expect("it is a doorbell");
+            assert_eq!((&read, read.is_tick()), (&of(cluster(), false), false), "{bell}: it is not left to the next tick");
+            assert_eq!(serde_json::to_string(&read).expect("plain data"), before, "{bell}");
+            let tick = serde_json::to_string(&of(cluster(), true)).expect("plain data");
+            assert_eq!(tick, format!(r#"{{"bell":"{bell}","cluster":"demo","isTick":true}}"#), "of an unknown field");
+            assert!(serde_json::from_str::<Doorbell>(&tick).is_ok_and(|read| read.is_tick()), "{bell}");
+        }
+        assert!(!Doorbell::Schedule { cluster: cluster() }.is_tick(), "a cluster has one in flight");
     }
 
     #[test]

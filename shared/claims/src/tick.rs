@@ -19,7 +19,7 @@ impl TickFacts {
     /// `cargo xtask ci --only template` reads the doorbells here to know which queues `sweep` needs permission for.
     #[must_use]
     pub fn doorbells(self, cluster: &ClusterName) -> Vec<Doorbell> {
-        let register = self.has_claims.then(|| Doorbell::Register { cluster: cluster.clone() });
+        let register = self.has_claims.then(|| Doorbell::Register { cluster: cluster.clone(), is_tick: true });
         let consolidate = (self.has_claims || self.is_shadow).then(|| Doorbell::Consolidate { cluster: cluster.clone() });
         register.into_iter().chain(consolidate).collect()
     }
@@ -33,6 +33,8 @@ mod tests {
     fn rung(has_claims: bool, is_shadow: bool) -> Vec<Function> {
         let doorbells = TickFacts { has_claims, is_shadow }.doorbells(&"a".into());
         assert!(doorbells.iter().all(|doorbell| doorbell.cluster().as_str() == "a"));
+        let marked = |doorbell: &Doorbell| doorbell.is_tick() == (doorbell.function() == Function::Register);
+        assert!(doorbells.iter().all(marked), "a standard queue would repeat what failed beside the next tick");
         doorbells.iter().map(Doorbell::function).collect()
     }
 

@@ -45,7 +45,7 @@ impl PostKind {
     pub const fn doorbell(self, cluster: ClusterName) -> Doorbell {
         match self {
             Self::Pods => Doorbell::Schedule { cluster },
-            Self::Nodes => Doorbell::Register { cluster },
+            Self::Nodes => Doorbell::register(cluster),
             Self::Deletions => Doorbell::sweep(cluster),
             Self::Pools => Doorbell::Refresh { cluster },
         }

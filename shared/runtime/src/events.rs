@@ -194,7 +194,8 @@ pub(crate) fn forward_other_clusters(function: Function, decoded: &mut Decoded) 
     decoded.work = own;
     for WorkItem { work, message_ids } in others {
         let doorbell = match work {
-            Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: false }),
+            Work::Cluster(cluster) if function == Function::Register => Some(Doorbell::register(cluster)),
+            Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::sweep(cluster)),
             work => work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone())),
         };
         decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToSend { doorbell, message_ids }));
@@ -215,7 +216,7 @@ fn own_doorbell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
         Function::Schedule => Some(Doorbell::Schedule { cluster }),
         Function::Consolidate => Some(Doorbell::Consolidate { cluster }),
         Function::Launch => Some(Doorbell::Launch { cluster, claims: vec![] }),
-        Function::Register => Some(Doorbell::Register { cluster }),
+        Function::Register => Some(Doorbell::Register { cluster, is_tick: true }),
         Function::Refresh => Some(Doorbell::Refresh { cluster }),
         Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: true }),
         // They need a message that names their work; `sweep` resends lost ones.
@@ -234,10 +235,11 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
     match (function, doorbell) {
         (Function::Schedule, Doorbell::Schedule { cluster })
         | (Function::Consolidate, Doorbell::Consolidate { cluster })
-        | (Function::Register, Doorbell::Register { cluster })
+        | (Function::Register, Doorbell::Register { cluster, is_tick: false })
         | (Function::Refresh, Doorbell::Refresh { cluster })
         | (Function::Sweep, Doorbell::Sweep { cluster, is_tick: false }) => Ok(Work::Cluster(cluster)),
-        (Function::Sweep, Doorbell::Sweep { cluster, is_tick: true }) => Ok(Work::Tick(cluster)),
+        (Function::Register, Doorbell::Register { cluster, is_tick: true })
+        | (Function::Sweep, Doorbell::Sweep { cluster, is_tick: true }) => Ok(Work::Tick(cluster)),
         (Function::Launch, Doorbell::Launch { cluster, claims }) => Ok(Work::Launch(cluster, claims)),
         (Function::Terminate, Doorbell::Terminate { cluster, claim }) => Ok(Work::Terminate(ClaimKey { cluster, name: claim })),
         (_, doorbell) => Err(format!("{} does not handle {doorbell:?}", function.name())),
@@ -319,6 +321,14 @@ mod tests {
         let of_others = batch(&[&tick("a"), &tick("b")]);
         check_doorbells(Function::Sweep, &of_others, &[(Doorbell::Sweep { cluster: "b".into(), is_tick: true }, &["m1"])]);
         assert_eq!(tick("a"), r#"{"bell":"sweep","cluster":"a","isTick":true}"#, "which an older function takes for a bell");
+        let bell = |cluster: &str| Doorbell::register(cluster.into());
+        let tick = |cluster: &str| own_doorbell(Function::Register, cluster.into()).expect("it has a doorbell");
+        let (run, quiet) = (Work::Cluster("a".into()), Work::Tick("a".into()));
+        check(Function::Register, &batch(&[&body(&tick("a"))]), &[(quiet, &["m0"])]);
+        check(Function::Register, &batch(&[&body(&tick("a")), &body(&bell("a"))]), &[(run, &["m0", "m1"])]);
+        for other in [bell("b"), tick("b")] {
+            check_doorbells(Function::Register, &batch(&[&body(&tick("a")), &body(&other)]), &[(other, &["m1"])]);
+        }
     }
 
     #[test]

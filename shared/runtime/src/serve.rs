@@ -574,7 +574,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tick_rings_for_machines_where_there_are_claims_or_may_be_some() {
-        let register = Doorbell::Register { cluster: "a".into() };
+        let register = Doorbell::Register { cluster: "a".into(), is_tick: true };
         let consolidate = Doorbell::Consolidate { cluster: "a".into() };
         let both = [register, consolidate.clone()];
         assert_eq!(rung(Ok(true), false).await, both);

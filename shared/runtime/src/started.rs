@@ -69,7 +69,7 @@ mod tests {
     fn machines_of_claims_ring_for_their_cluster_once() {
         let (decoded, failed) = assigned(&[("i-a1", "m0"), ("i-b1", "m1"), ("i-a2", "m2"), ("i-a1", "m3")]);
         let own = WorkItem { work: Work::Cluster("a".into()), message_ids: ["m0", "m3", "m2"].map(str::to_owned).to_vec() };
-        let other = DoorbellToSend { doorbell: Doorbell::Register { cluster: "b".into() }, message_ids: vec!["m1".to_owned()] };
+        let other = DoorbellToSend { doorbell: Doorbell::register("b".into()), message_ids: vec!["m1".to_owned()] };
         assert_eq!((decoded.work, decoded.doorbells, failed), (vec![own], vec![other], vec![]));
     }
 

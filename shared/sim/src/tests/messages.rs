@@ -47,7 +47,7 @@ fn a_failing_message_does_not_affect_others() {
     let mut simulation = simulation(1);
     send(&simulation, poison(), 0);
     send(&simulation, Doorbell::sweep("demo".into()), 0);
-    send(&simulation, Doorbell::Register { cluster: "demo".into() }, 0);
+    send(&simulation, Doorbell::register("demo".into()), 0);
     seconds(&mut simulation, 30);
     let world = simulation.world();
     assert_eq!((world.counts.invocations, world.counts.failures), (5, 3), "it fails three times, twice early");

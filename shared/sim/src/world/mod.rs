@@ -373,7 +373,7 @@ impl World {
                 ClusterEffect::NodeChanged => {
                     self.metered(Meter::relayed);
                     let cluster = self.name();
-                    self.send_doorbell(Doorbell::Register { cluster }, SignedDuration::ZERO);
+                    self.send_doorbell(Doorbell::register(cluster), SignedDuration::ZERO);
                 }
                 ClusterEffect::ClassChanged => {
                     self.metered(Meter::relayed);

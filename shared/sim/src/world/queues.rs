@@ -220,7 +220,7 @@ impl MessageQueues {
     /// The reader failed: a tick's message that would come again only after the next tick is deleted, as the runtime has it.
     pub fn leave_to_next_tick(&mut self, reader: TaskId, may_pass: bool) {
         let Some(message) = self.read.get(&reader).and_then(|number| self.messages.get(number)) else { return };
-        let is_tick = matches!(message.input, Input::Doorbell(Doorbell::Sweep { is_tick: true, .. }));
+        let is_tick = matches!(&message.input, Input::Doorbell(doorbell) if doorbell.is_tick());
         if is_tick && !(may_pass && message.function.tick_retry_delay(message.receives).is_some()) {
             self.done(reader);
         }
@@ -347,6 +347,10 @@ mod tests {
         queues.receive(4, TaskId(4), at(0));
         queues.return_to_queue(TaskId(4), "crashed");
         assert_eq!(queues.waiting().count(), 2, "its run could decide nothing");
+        let register = Input::Doorbell(Doorbell::Register { cluster: "demo".into(), is_tick: true });
+        queues.put(Function::Register, register, None, at(0));
+        let left = [(); 3].map(|()| fail(&mut queues, 5, true));
+        assert_eq!(left, [3, 3, 2], "twice before the next tick");
     }
 
     #[test]
