@@ -19,15 +19,15 @@ use deletion::ClassDeletions;
 use std::sync::Arc;
 use unanswered::FailedCall;
 use whittle_api::ClusterObjects;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::runtime::has_expressions;
 use whittle_claims::{Claim, Doorbell, Function, FunctionHealth, LeftNodes, NodeClassRecord, PoolHealth, Record, Stored, Uninstall};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    CatalogWriter, ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, Discovery,
-    HandleError, Listing, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update,
-    note_health, publish_event, publish_events, rights, unless_conflict, update_record,
+    CatalogWriter, ClaimStore, Clock, CloudError, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Listing,
+    Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, note_health, publish_event,
+    publish_events, rights, unless_conflict, update_record, write_pool_statuses,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration};
@@ -247,30 +247,27 @@ impl<P: Rights> Run<'_, P> {
         Ok(blob.and_then(|blob| warm::catalog(&blob.value).ok()))
     }
 
+    /// Writes the statuses of NodePools that changed; those for which there is no time `sweep` writes.
     async fn update_pools(&self, objects: &ClusterObjects, claims: &[Stored<Claim>], done: &mut Done) -> Result<(), HandleError> {
+        if self.settings.shadow {
+            return Ok(());
+        }
         let store = self.ports.store();
         // The records of classes once more: this run may have closed some.
         let (classes, health) = futures::join!(store.read_all::<NodeClassRecord>(self.cluster), store.read_all::<PoolHealth>(self.cluster));
         let classes: Vec<NodeClassRecord> = classes?.into_iter().map(|stored| stored.value).collect();
         let health: Vec<PoolHealth> = health?.into_iter().map(|stored| stored.value).collect();
         let facts = PoolFacts { objects, classes: &classes, claims, health: &health };
-        let mut events = Vec::new();
-        for pool in objects.node_pools.iter().filter(|pool| pool.is_managed()) {
-            let updated = pool_status(pool, facts, self.ports.clock().now());
-            if updated.status == pool.status || self.settings.shadow {
-                continue;
-            }
-            match self.ports.cluster().write_node_pool_status(self.cluster, &updated).await {
-                Ok(()) => {
-                    // A pool that became ready, or was edited, may take pending pods, and a static one machines.
-                    done.change();
-                    done.static_pools_changed |= pool.is_static() && updated.status.conditions != pool.status.conditions;
-                    events.extend(ClusterEvent::of_change(pool, &updated, |pool| pool.status.conditions.as_slice()));
-                }
-                Err(_) => done.report.count("statuses_failed"),
-            }
+        let now = self.ports.clock().now();
+        let managed: Vec<&NodePool> = objects.node_pools.iter().filter(|pool| pool.is_managed()).collect();
+        let wanted: Vec<NodePool> = managed.iter().map(|pool| pool_status(pool, facts, now)).collect();
+        let all = wanted.iter().zip(managed.iter().copied());
+        let changed: Vec<(&NodePool, &NodePool)> = all.filter(|(wanted, pool)| wanted.status != pool.status).collect();
+        for (wanted, pool) in write_pool_statuses(self.ports, self.cluster, &changed, &mut done.report).await {
+            // A pool that became ready, or was edited, may take pending pods, and a static one machines.
+            done.change();
+            done.static_pools_changed |= pool.is_static() && wanted.status.conditions != pool.status.conditions;
         }
-        publish_events(self.ports, self.cluster, &events, &mut done.report).await;
         Ok(())
     }
 }

@@ -21,8 +21,8 @@ use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, NodeClassRecord, Rev
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
-    Adapters, CatalogRead, CatalogWriter, ClaimStore, ClassProfile, CloudError, CloudErrorKind, ClusterRecord, Discovery, LaunchTemplates,
-    RecordReader, Records, RegionStore, Report, Settings,
+    Adapters, CatalogRead, CatalogWriter, ClaimStore, ClassProfile, CloudError, CloudErrorKind, ClusterReader, ClusterRecord, Discovery,
+    LaunchTemplates, RecordReader, Records, RegionStore, Report, Scope, Settings,
 };
 use whittle_sim::region::Reservation;
 use whittle_sim::{SimPorts, Simulation};
@@ -107,6 +107,30 @@ fn an_unreadable_nodeclaim_of_another_controller_blocks_the_deletion_of_every_cl
     }
     assert!(class(&simulation).is_some());
     assert_eq!(made(&simulation), (1, 1));
+}
+
+#[test]
+fn statuses_of_many_pools_are_written_at_once_and_those_without_time_are_left_to_a_later_run() {
+    let world = world();
+    for number in 0..20 {
+        let mut pool = NodePool { metadata: ObjectMeta::named(format!("pool-{number}")), ..NodePool::default() };
+        pool.spec.template.spec.node_class_ref = reference();
+        world.create(pool);
+    }
+    let objects = block_on(ClusterReader::read(&world.ports(), &cluster(), Scope::Karpenter, None)).unwrap();
+    let update = |settings: &Settings, left_ms: i64| {
+        let ports = world.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_millis(left_ms));
+        let (cluster, mut done) = (cluster(), crate::Done::default());
+        let run = crate::Run { ports: Adapters::all(&ports), settings, cluster: &cluster };
+        block_on(run.update_pools(&objects, &[], &mut done)).unwrap();
+        (["pool_statuses", "pool_statuses_failed", "handed_over"].map(|word| done.report.counted(word)), done.changed)
+    };
+    let shadow = Settings { shadow: true, ..Settings::default() };
+    assert_eq!(update(&shadow, 60_000), ([0, 0, 0], false));
+    assert_eq!(update(&Settings::default(), 1_900), ([0, 0, 1], false));
+    assert_eq!(update(&Settings::default(), 2_700), ([16, 0, 1], true), "sixteen are written at once");
+    assert_eq!(run(&world).counted("pool_statuses"), 4, "the others");
+    assert_eq!(run(&world).counted("pool_statuses"), 0, "nothing has changed");
 }
 
 /// The number of templates and profiles.

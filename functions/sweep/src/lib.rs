@@ -46,9 +46,9 @@ use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting,
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
-    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags,
-    Instances, LaunchTemplateCleanup, Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report,
-    Safeguard, Scope, Settings, StatusWriter, ZonalShifts, concurrently, publish_events, rights, save, unless_conflict, write_mirror,
+    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterReader, DecisionLog, Erase, HandleError, InstanceChecks, InstanceTags, Instances,
+    LaunchTemplateCleanup, Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Safeguard,
+    Scope, Settings, StatusWriter, ZonalShifts, concurrently, rights, save, unless_conflict, write_mirror, write_pool_statuses,
 };
 use whittle_snapshot::{PoolFacts, pool_status};
 use whittle_units::{ClusterName, InstanceId};
@@ -273,31 +273,12 @@ async fn show_pools<P: Rights>(
     }
 }
 
-/// Writes the statuses of NodePools that changed, many at once: a cluster may have a thousand, and what the sweep has decided is recorded
-/// afterwards. `refresh` does as well when the class changes; a failed write, and what there is no time for, is left to the next tick.
+/// Writes the statuses of NodePools that changed. `refresh` does as well when the class changes; a failed write, and what there is no time
+/// for, is left to the next tick.
 async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], pools: &[&NodePool], report: &mut Report) {
     let all = wanted.iter().zip(pools.iter().copied());
     let changed: Vec<(&NodePool, &NodePool)> = all.filter(|(wanted, pool)| wanted.status != pool.status).collect();
-    let mut events = Vec::new();
-    for some in changed.chunks(CONCURRENT_REQUESTS) {
-        if !ports.clock().has_time_for(execute::TIME_PER_STEP) {
-            report.hand_over();
-            break;
-        }
-        let written = concurrently(some.iter().map(|(wanted, _)| write_status(ports, cluster, wanted))).await;
-        for ((wanted, pool), is_written) in some.iter().copied().zip(written) {
-            report.count(if is_written { "pool_statuses" } else { "pool_statuses_failed" });
-            if is_written {
-                events.extend(ClusterEvent::of_change(pool, wanted, |pool| pool.status.conditions.as_slice()));
-            }
-        }
-    }
-    publish_events(ports, cluster, &events, report).await;
-}
-
-/// The same of one NodePool. False if it failed.
-async fn write_status<P: Rights>(ports: P, cluster: &ClusterName, wanted: &NodePool) -> bool {
-    ports.cluster().write_node_pool_status(cluster, wanted).await.is_ok()
+    write_pool_statuses(ports, cluster, &changed, report).await;
 }
 
 /// Results of EC2's status checks of machines; `None` if they are unavailable: the sweep continues without them.

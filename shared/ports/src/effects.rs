@@ -5,7 +5,7 @@
 use crate::{Clock, ClusterEvent, DecisionLog, HandleError, Mirrors, Ports, RecordReader, Records, Report, StatusWriter, WriteError};
 use futures::stream::{self, StreamExt};
 use std::collections::BTreeMap;
-use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
+use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_claims::{Claim, DecisionRecord, Function, FunctionHealth, Machine, Record, Revision, mirror};
 use whittle_ec2::instance::Instance;
 use whittle_units::{ClusterName, Price, Resources, SignedDuration, Timestamp};
@@ -84,6 +84,41 @@ pub async fn publish_events<P: Ports<Cluster: StatusWriter>>(
             published.count_failure(report, "events_failed");
         }
     }
+}
+
+/// Statuses are only written with this much time left: what a handler records comes after them.
+const TIME_FOR_STATUSES: SignedDuration = SignedDuration::from_secs(2);
+
+/// Writes statuses of NodePools that changed, each beside its pool as it was read, and publishes the Events of their conditions. As many at
+/// once as [`CONCURRENT_REQUESTS`], while there is time: a cluster may have a thousand. Returns those that were written; a failed write, and
+/// what there is no time for, is left to a later run.
+pub async fn write_pool_statuses<'a, P: Ports<Cluster: StatusWriter>>(
+    ports: P,
+    cluster: &ClusterName,
+    changed: &[(&'a NodePool, &'a NodePool)],
+    report: &mut Report,
+) -> Vec<(&'a NodePool, &'a NodePool)> {
+    let (mut written, mut events) = (Vec::new(), Vec::new());
+    for some in changed.chunks(CONCURRENT_REQUESTS) {
+        if !ports.clock().has_time_for(TIME_FOR_STATUSES) {
+            report.hand_over();
+            break;
+        }
+        let answers = concurrently(some.iter().map(|(wanted, _)| write_pool_status(ports.cluster(), cluster, wanted))).await;
+        for ((wanted, pool), answer) in some.iter().copied().zip(answers) {
+            report.count(if answer == BestEffort::Done { "pool_statuses" } else { "pool_statuses_failed" });
+            if answer == BestEffort::Done {
+                events.extend(ClusterEvent::of_change(pool, wanted, |pool| pool.status.conditions.as_slice()));
+                written.push((wanted, pool));
+            }
+        }
+    }
+    publish_events(ports, cluster, &events, report).await;
+    written
+}
+
+async fn write_pool_status<K: StatusWriter>(api: &K, cluster: &ClusterName, wanted: &NodePool) -> BestEffort {
+    BestEffort::of(&api.write_node_pool_status(cluster, wanted).await)
 }
 
 /// The machine of a claim that is created only to drain its instance: its capacity no longer matters. Pure.

@@ -51,7 +51,7 @@ pub use cluster::{
 pub use conflict::{WriteError, unless_conflict, unless_outdated};
 pub use effects::{
     BestEffort, CONCURRENT_REQUESTS, Update, concurrently, machine_to_terminate, note_health, publish_event, publish_events,
-    record_decisions, update_record, write_mirror, write_planned_mirror,
+    record_decisions, update_record, write_mirror, write_planned_mirror, write_pool_statuses,
 };
 pub use error::{Disposition, HandleError, error_chain};
 pub use event::{ClusterEvent, Involved};
