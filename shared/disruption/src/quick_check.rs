@@ -117,9 +117,10 @@ fn has_initialized(machine: &Machine<'_>) -> bool {
     !machine.is_deleting() && machine.state.initialized()
 }
 
-/// Whether the pods of the machine have changed within its pool's `consolidateAfter`, which means nothing for static pools.
+/// Whether the pods of the machine have changed within its pool's `consolidateAfter`, which counts where the pool gets nodes for pods: not
+/// in a static one, nor in one that is not ready.
 fn is_recent(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
-    let pool = machine.pool().and_then(|pool| view.pool(pool)).filter(|pool| !pool.is_static());
+    let pool = machine.pool().and_then(|pool| view.pool(pool)).filter(|pool| pool.serves_pods());
     let Some((pool, claim)) = pool.zip(machine.claim()) else { return false };
     let wait = pool.spec.disruption.consolidate_after.span().unwrap_or(SignedDuration::ZERO);
     wait.is_positive() && super::conditions::last_pod_activity(claim).is_some_and(|since| view.now().duration_since(since) < wait)

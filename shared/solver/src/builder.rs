@@ -9,7 +9,7 @@ use super::taints::TaintTable;
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::NodePool;
-use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_api::labels;
 use whittle_model::pods::Volumes;
 use whittle_model::requirements::Requirements;
 use whittle_model::scheduling::{Input, Options};
@@ -89,8 +89,7 @@ impl<'a> ProblemBuilder<'a> {
 
 /// NodePools that may create nodes, by descending weight, then descending name.
 fn ordered(pools: &[NodePool]) -> Vec<&NodePool> {
-    let ready = |p: &&NodePool| conditions::find(&p.status.conditions, conditions::READY).is_none_or(|c| c.status == ConditionStatus::True);
-    let mut out: Vec<&NodePool> = pools.iter().filter(|p| !p.is_static() && !p.metadata.is_deleting()).filter(ready).collect();
+    let mut out: Vec<&NodePool> = pools.iter().filter(|p| p.serves_pods()).collect();
     out.sort_by(|a, b| b.weight().cmp(&a.weight()).then_with(|| b.metadata.name.cmp(&a.metadata.name)));
     out
 }

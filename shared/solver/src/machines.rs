@@ -123,8 +123,8 @@ fn is_spared(builder: &ProblemBuilder<'_>, node: &StateNode) -> bool {
         return simulation.spare_young && is_young(node, input.now);
     }
     let (true, Some(claim)) = (simulation.spare_recent, &node.claim) else { return false };
-    // Nodes of static pools are never consolidated: their `consolidateAfter` means nothing, here neither.
-    let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool() && !p.is_static());
+    // Only that of a pool that gets nodes for pods counts, as in Karpenter: not that of a static one, nor of one that is not ready.
+    let pool = input.objects.node_pools.iter().find(|p| Some(p.metadata.name.as_str()) == node.node_pool() && p.serves_pods());
     let Some(wait) = pool.and_then(|p| p.spec.disruption.consolidate_after.span()).filter(|w| *w > SignedDuration::ZERO) else {
         return false;
     };

@@ -1,8 +1,9 @@
 //! NodePool `karpenter.sh/v1` (api 5).
 
+use crate::conditions;
 use crate::duration::{GoDuration, NillableDuration};
 use crate::k8s::{IntOrString, Kind, Taint};
-use crate::meta::{Condition, ObjectMeta, null_as_default};
+use crate::meta::{Condition, ConditionStatus, ObjectMeta, null_as_default};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_units::Resources;
@@ -227,6 +228,11 @@ impl NodePool {
     /// Static pools keep a fixed number of nodes and are not scaled by pending pods.
     pub fn is_static(&self) -> bool {
         self.spec.replicas.is_some()
+    }
+    /// Whether it gets new nodes for pods: it is dynamic, not being deleted, and no status says that it is not ready.
+    pub fn serves_pods(&self) -> bool {
+        let ready = conditions::find(&self.status.conditions, conditions::READY);
+        !self.is_static() && !self.metadata.is_deleting() && ready.is_none_or(|ready| ready.status == ConditionStatus::True)
     }
     /// The weight, 0 when absent.
     pub fn weight(&self) -> i32 {

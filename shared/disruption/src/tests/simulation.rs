@@ -8,8 +8,8 @@ use jiff::ToSpan as _;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{Affinity, Pod, PodAffinity, PodAffinityTerm, PodDisruptionBudget, TopologySpreadConstraint};
-use whittle_api::karpenter::{Operator, Requirement};
-use whittle_api::{LabelSelector, NillableDuration, conditions, labels};
+use whittle_api::karpenter::{NodePool, Operator, Requirement};
+use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, labels};
 use whittle_model::disruption::{Gate, Method};
 use whittle_model::scheduling::Packing;
 use whittle_units::Price;
@@ -154,6 +154,29 @@ fn a_static_pool_receives_pods_of_others_whatever_its_consolidate_after() {
     scene_of(Some(1)).expect(&["single delete [a]"]);
     scene_of(Some(1)).best().expect(&["single delete [a]"]);
     scene_of(None).expect(&["single replace [a] -> x1|x2"]);
+}
+
+#[test]
+fn a_pool_that_gets_no_nodes_for_pods_receives_those_of_others_whatever_its_consolidate_after() {
+    let check = |close: fn(&mut NodePool), commands: &[&str]| {
+        let scene_of = || {
+            let mut scene = scene(&[("a", 4, "1")]);
+            let pool = scene.pool("closed");
+            pool.spec.disruption.consolidate_after = NillableDuration::from_secs(3600);
+            close(pool);
+            scene.node("room", "closed", 4).1.status.last_pod_event_time = Some(noon());
+            scene.pod("resident", "room", "1");
+            scene
+        };
+        scene_of().expect(commands);
+        scene_of().best().expect(commands);
+    };
+    check(|_| {}, &["single replace [a] -> x1|x2"]);
+    let unready = |pool: &mut NodePool| {
+        conditions::set(&mut pool.status.conditions, conditions::READY, ConditionStatus::False, "", "", noon());
+    };
+    check(unready, &["single delete [a]"]);
+    check(|pool| pool.metadata.deletion_timestamp = Some(noon()), &["single delete [a]"]);
 }
 
 #[test]
