@@ -55,9 +55,11 @@ impl Record for PoolHealth {
 
 impl PoolHealth {
     /// The health after more outcomes of a pool. Outcomes of another version of pool or class are dropped; without any, the
-    /// pool's current condition is used instead.
+    /// pool's current condition is used instead. `class_generation` is that of the pool's class, `None` while that is missing or cannot be
+    /// read: then it counts as it was last seen.
     #[must_use]
     pub fn after(known: Option<&Self>, pool: &NodePool, class_generation: Option<i64>, new: &[LaunchOutcome]) -> Self {
+        let class_generation = class_generation.or(pool.status.node_class_observed_generation);
         let mut outcomes = match known.filter(|known| known.is_of(pool, class_generation)) {
             Some(known) => known.outcomes.clone(),
             None => outcomes_of_condition(pool, class_generation),
@@ -108,14 +110,18 @@ fn outcomes_of_condition(pool: &NodePool, class_generation: Option<i64>) -> Vec<
     }
 }
 
-/// Updates the condition `NodeRegistrationHealthy` of a pool. `class_generation` is that of the pool's class.
+/// Updates the condition `NodeRegistrationHealthy` of a pool. `class_generation` is that of the pool's class; while that is missing or cannot
+/// be read (`None`) only outcomes of launches change the condition.
 pub fn update_health(pool: &mut NodePool, class_generation: Option<i64>, health: Option<&PoolHealth>, now: Timestamp) {
+    let is_class_seen = class_generation.is_some();
+    let class_generation = class_generation.or(pool.status.node_class_observed_generation);
     let health = health.filter(|health| health.is_of(pool, class_generation));
     let fresh = current_condition(pool, class_generation).is_none();
     let generation = pool.metadata.generation;
     let list = &mut pool.status.conditions;
     match health.and_then(PoolHealth::verdict) {
         Some((status, reason, message)) => conditions::set(list, NODE_REGISTRATION_HEALTHY, status, reason, message, now),
+        None if !is_class_seen => return,
         None if fresh => {
             let (reason, message) = ("AwaitingReconciliation", "object is awaiting reconciliation");
             conditions::set(list, NODE_REGISTRATION_HEALTHY, ConditionStatus::Unknown, reason, message, now)
@@ -204,6 +210,39 @@ mod tests {
         assert_eq!((status(&class_changed), class_changed.status.node_class_observed_generation), (Unknown, Some(2)));
         let again = play(&mut class_changed, Some(health), 2, "f");
         assert_eq!((again.outcomes.len(), status(&class_changed)), (1, Unknown));
+    }
+
+    #[test]
+    fn a_class_that_is_missing_or_cannot_be_read_leaves_the_health_as_it_is() {
+        for outcomes in ["s", "ff"] {
+            let mut shown = pool(1);
+            let health = play(&mut shown, None, 3, outcomes);
+            let before = shown.clone();
+            for known in [Some(&health), None] {
+                update_health(&mut shown, None, known, now());
+                assert_eq!(shown, before, "{outcomes}");
+            }
+            let next = PoolHealth::after(Some(&health), &shown, None, &[LaunchOutcome::Registered]);
+            assert_eq!((next.class_generation, next.outcomes.len()), (Some(3), outcomes.len() + 1), "launches count as before");
+            update_health(&mut shown, Some(3), Some(&health), now());
+            assert_eq!(shown, before, "{outcomes}: it is seen again");
+            update_health(&mut shown, Some(4), Some(&health), now());
+            assert_eq!(status(&shown), Unknown, "{outcomes}: it is another one");
+        }
+        let mut new = pool(1);
+        update_health(&mut new, None, None, now());
+        assert_eq!(new, pool(1), "nothing is said of a pool whose class was never seen");
+    }
+
+    #[test]
+    fn a_pool_that_is_edited_while_its_class_is_missing_is_reset_once_that_is_seen() {
+        let mut edited = pool(1);
+        let health = play(&mut edited, None, 3, "ff");
+        edited.metadata.generation = Some(2);
+        update_health(&mut edited, None, Some(&health), now());
+        assert_eq!(status(&edited), False);
+        update_health(&mut edited, Some(3), Some(&health), now());
+        assert_eq!(status(&edited), Unknown);
     }
 
     #[test]
