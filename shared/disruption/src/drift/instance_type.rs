@@ -3,7 +3,7 @@
 use crate::cluster_view::{ClusterView, Machine};
 use jiff::SignedDuration;
 use whittle_api::catalog::{InstanceType, Offering};
-use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_api::karpenter::{NodeClaim, NodePool, ResolvedAmi};
 use whittle_api::labels;
 use whittle_model::requirements::{from_labels, from_requirements};
 
@@ -17,6 +17,8 @@ pub(super) enum CatalogCheck {
     /// Too young, or found recently.
     Skipped,
     Found,
+    /// Not among the types of the pool because the class has no image for it. Karpenter's list has such types.
+    WithoutImage,
     Missing,
 }
 
@@ -30,7 +32,22 @@ pub(super) fn check_catalog(view: &ClusterView<'_>, machine: &Machine<'_>, claim
     }
     let instance_type = claim.metadata.label(labels::INSTANCE_TYPE).and_then(|name| view.instance_type(&pool.metadata.name, name));
     let offered = instance_type.is_some_and(|instance_type| is_offered(instance_type, claim));
-    if offered { CatalogCheck::Found } else { CatalogCheck::Missing }
+    if offered {
+        CatalogCheck::Found
+    } else if lacks_image(view, claim, pool) {
+        CatalogCheck::WithoutImage
+    } else {
+        CatalogCheck::Missing
+    }
+}
+
+/// Whether the pool's class has images, and all are for other machines.
+fn lacks_image(view: &ClusterView<'_>, claim: &NodeClaim, pool: &NodePool) -> bool {
+    let Some(class) = pool.class_in(&view.input.cluster.objects.node_classes) else { return false };
+    let images = &class.status.amis;
+    let machine = from_labels(&claim.metadata.labels);
+    let boots = |image: &ResolvedAmi| machine.compatible(&from_requirements(&image.requirements), |_| false).is_ok();
+    !images.is_empty() && claim.metadata.label(labels::ARCH).is_some() && !images.iter().any(boots)
 }
 
 fn is_offered(instance_type: &InstanceType, claim: &NodeClaim) -> bool {

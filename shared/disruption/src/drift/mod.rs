@@ -8,8 +8,10 @@ mod static_hash;
 pub use cloud::{MachineFacts, NodeClassFacts, cloud_drift};
 
 use super::cluster_view::{ClusterView, Machine};
+use instance_type::CatalogCheck;
 use whittle_api::conditions;
 use whittle_api::karpenter::{NodeClaim, NodePool};
+use whittle_model::disruption::CloudDrift;
 
 /// The NodePool's template has changed.
 pub const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
@@ -29,15 +31,16 @@ pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &Node
     if requirements::have_drifted(claim, pool) {
         return (Some(REQUIREMENTS_DRIFTED.to_owned()), false);
     }
-    let found = instance_type::check_catalog(view, machine, claim, pool);
-    if found == instance_type::CatalogCheck::Missing {
-        return (Some(INSTANCE_TYPE_NOT_FOUND.to_owned()), false);
-    }
     let cloud_reason = match &machine.facts.cloud_drift {
         Some(drift) => drift.reason().map(str::to_owned),
         None => stored_cloud_reason(claim),
     };
-    (cloud_reason, found == instance_type::CatalogCheck::Found)
+    match instance_type::check_catalog(view, machine, claim, pool) {
+        CatalogCheck::Found => (cloud_reason, true),
+        CatalogCheck::Skipped => (cloud_reason, false),
+        CatalogCheck::WithoutImage => (cloud_reason.or_else(|| CloudDrift::Ami.reason().map(str::to_owned)), false),
+        CatalogCheck::Missing => (Some(INSTANCE_TYPE_NOT_FOUND.to_owned()), false),
+    }
 }
 
 /// The reason of an earlier `Drifted` condition, if only the cloud can have found it.

@@ -3,8 +3,8 @@
 use crate::testing::{Scene, noon, reason_of};
 use jiff::ToSpan as _;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
-use whittle_api::karpenter::{Budget, ConsolidationPolicy};
-use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, conditions, labels};
+use whittle_api::karpenter::{Budget, ConsolidationPolicy, Ec2NodeClass, Requirement, ResolvedAmi};
+use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, ObjectMeta, conditions, labels};
 use whittle_model::disruption::{ClaimFacts, Method, Reason};
 use whittle_units::Price;
 
@@ -386,6 +386,27 @@ fn a_machine_missing_from_the_catalog_drifts_after_an_hour() {
     let seen = whittle_model::disruption::ClaimFacts { type_seen_at: Some(noon() - 29.minutes()), ..Default::default() };
     scene.facts.insert("claim-a".to_owned(), seen);
     assert_eq!(scene.decide().conditions[0].drifted, None, "found half an hour ago");
+}
+
+#[test]
+fn a_machine_that_no_image_of_its_class_boots_has_drifted_for_that_and_not_for_its_type() {
+    let image = |arch: &&str| ResolvedAmi { requirements: vec![Requirement::is_in(labels::ARCH, [*arch])], ..ResolvedAmi::default() };
+    let cases: [(&[&str], &str); 3] =
+        [(&["arm64"], "AMIDrift"), (&["arm64", "amd64"], "InstanceTypeNotFound"), (&[], "InstanceTypeNotFound")];
+    for (arches, expected) in cases {
+        let mut scene = drifted(&[("a", "1")]);
+        let claim = scene.parts("a").1;
+        conditions::clear(&mut claim.status.conditions, conditions::DRIFTED);
+        for (key, value) in [(labels::INSTANCE_TYPE, "gone"), (labels::ARCH, "amd64")] {
+            claim.metadata.labels.insert(key.to_owned(), value.to_owned());
+        }
+        let mut class = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+        class.status.amis = arches.iter().map(image).collect();
+        scene.objects.node_classes.push(class);
+        assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some(expected), "{arches:?}");
+        scene.parts("a").1.metadata.labels.remove(labels::ARCH);
+        assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("InstanceTypeNotFound"), "its labels were lost");
+    }
 }
 
 #[test]
