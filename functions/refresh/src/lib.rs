@@ -257,7 +257,8 @@ impl<P: Rights> Run<'_, P> {
         let (classes, health) = futures::join!(store.read_all::<NodeClassRecord>(self.cluster), store.read_all::<PoolHealth>(self.cluster));
         let classes: Vec<NodeClassRecord> = classes?.into_iter().map(|stored| stored.value).collect();
         let health: Vec<PoolHealth> = health?.into_iter().map(|stored| stored.value).collect();
-        let facts = PoolFacts { objects, classes: &classes, claims, health: &health };
+        // `sweep` counts what they have, by their Nodes.
+        let facts = PoolFacts { objects, classes: &classes, claims, health: &health, nodes: None };
         let now = self.ports.clock().now();
         let managed: Vec<&NodePool> = objects.node_pools.iter().filter(|pool| pool.is_managed()).collect();
         let wanted: Vec<NodePool> = managed.iter().map(|pool| pool_status(pool, facts, now)).collect();

@@ -50,7 +50,7 @@ use whittle_ports::{
     LaunchTemplateCleanup, Leases, Listing, Mirrors, Nodes, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Safeguard,
     Scope, Settings, StatusWriter, ZonalShifts, concurrently, rights, save, unless_conflict, write_mirror, write_pool_statuses,
 };
-use whittle_snapshot::{PoolFacts, pool_status};
+use whittle_snapshot::{PoolFacts, nodes_by_machine, pool_status};
 use whittle_units::{ClusterName, InstanceId};
 
 rights! {
@@ -133,7 +133,8 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let executor = Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
     let outcome = executor.run(findings, &mut report).await;
     let stored_drift = store_drift(ports, &drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
-    let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health };
+    let nodes = nodes_by_machine(&objects);
+    let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health, nodes: Some(&nodes) };
     show_pools(ports, settings, cluster, facts, &shifted, uninstallation.is_some(), &mut report).await;
     if !report.decisions.is_empty() {
         ports.store().append(cluster, &report.decisions).await?;

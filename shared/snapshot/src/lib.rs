@@ -38,7 +38,7 @@ pub use catalog::{ClassParts, EVERY, TypeInputs, every_type, unavailable};
 pub use inflight::{nominate_chosen, with_chosen_nodes};
 pub use name_clashes::rename_provisioners;
 pub use planned::{claim_of, pod_key};
-pub use pool_status::{PoolFacts, class_generation, pool_status};
+pub use pool_status::{NodesByMachine, PoolFacts, class_generation, nodes_by_machine, pool_status};
 pub use quotas::{QuotaFit, QuotaRoom, hold_to, is_over_quota};
 pub use reservations::Reserved;
 pub use shifted::shifted_zones;
@@ -396,7 +396,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     if settings.shadow {
         // Shadow mode writes no conditions: those in the cluster are old.
         let now = ports.clock().now();
-        let facts = PoolFacts { objects: &read, classes: &classes, claims: &claims, health: &[] };
+        let facts = PoolFacts { objects: &read, classes: &classes, claims: &claims, health: &[], nodes: None };
         let conditions: Vec<_> = read.node_pools.iter().map(|pool| pool_status(pool, facts, now).status.conditions).collect();
         read.node_pools.iter_mut().zip(conditions).for_each(|(pool, conditions)| pool.status.conditions = conditions);
     }

@@ -1,9 +1,10 @@
 //! NodePool status: readiness and resources (disruption 17). Pure.
 
-use whittle_api::k8s::Kind;
+use std::collections::BTreeMap;
+use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, conditions, runtime};
-use whittle_claims::{Claim, NodeClassRecord, PoolHealth, Stored, update_health};
+use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels, runtime};
+use whittle_claims::{Claim, Machine, NodeClassRecord, PoolHealth, Stored, update_health};
 use whittle_units::{Quantity, Resources, Timestamp};
 
 /// What the status of pools depends on.
@@ -14,6 +15,17 @@ pub struct PoolFacts<'a> {
     pub classes: &'a [NodeClassRecord],
     pub claims: &'a [Stored<Claim>],
     pub health: &'a [PoolHealth],
+    /// `None` if they were not read.
+    pub nodes: Option<&'a NodesByMachine<'a>>,
+}
+
+/// Nodes by the provider id of their machine.
+pub type NodesByMachine<'a> = BTreeMap<&'a str, &'a Node>;
+
+/// The Nodes among some objects, for [`PoolFacts::nodes`].
+#[must_use]
+pub fn nodes_by_machine(objects: &ClusterObjects) -> NodesByMachine<'_> {
+    objects.nodes.iter().map(|node| (node.spec.provider_id.as_str(), node)).collect()
 }
 
 /// The pool with its computed status; equal to the old one when nothing changed.
@@ -38,9 +50,14 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
     }
     let health = facts.health.iter().find(|health| health.pool_uid == pool.metadata.uid);
     update_health(&mut out, class_generation(pool, facts.objects), health, now);
-    let (resources, nodes) = usage(pool, claims);
-    out.status.resources = resources;
-    out.status.nodes = nodes;
+    let counted = match facts.nodes {
+        Some(nodes) => Some(usage(pool, claims, nodes)),
+        // What was counted by the Nodes is left as it is; a pool that nobody has counted yet gets a first count.
+        None => pool.status.resources.is_empty().then(|| usage(pool, claims, &NodesByMachine::new())),
+    };
+    if let Some((resources, nodes)) = counted {
+        (out.status.resources, out.status.nodes) = (resources, nodes);
+    }
     out
 }
 
@@ -85,7 +102,7 @@ fn node_class(pool: &NodePool, class: &Ec2NodeClass, classes: &[NodeClassRecord]
 }
 
 /// Total capacity and number of the pool's machines that are not being deleted.
-fn usage(pool: &NodePool, claims: &[Stored<Claim>]) -> (Resources, i64) {
+fn usage(pool: &NodePool, claims: &[Stored<Claim>], known: &NodesByMachine<'_>) -> (Resources, i64) {
     let mut total: Resources = ["cpu", "memory", "pods", "ephemeral-storage", "nodes"].map(|name| (name, Quantity::ZERO)).into();
     let serving = claims.iter().map(|stored| &stored.value).filter(|claim| {
         claim.spec.node_pool == pool.metadata.name
@@ -94,24 +111,94 @@ fn usage(pool: &NodePool, claims: &[Stored<Claim>]) -> (Resources, i64) {
     });
     let mut nodes = 0;
     for machine in serving.filter_map(Claim::machine) {
-        total.add(&machine.capacity);
+        add_capacity(&mut total, machine, known.get(machine.provider_id.as_str()).copied());
         nodes += 1;
     }
     total.set("nodes", Quantity::from_units(nodes));
     (total, nodes)
 }
 
+/// Adds what a machine has: by its Node, and what that does not report yet, until it has initialized, as the claim expects it. Karpenter's
+/// limits and status count so, and so do the solver's limits. Amounts of zero are left out: a kubelet reports some for each size of huge pages.
+fn add_capacity(total: &mut Resources, machine: &Machine, node: Option<&Node>) {
+    let reported = node.map(|node| &node.status.capacity);
+    let is_expected = node.is_none_or(|node| node.metadata.label(labels::INITIALIZED) != Some("true"));
+    let unreported = |name: &str| is_expected && reported.is_none_or(|reported| reported.get(name).is_zero());
+    let expected = machine.capacity.iter().filter(|(name, _)| unreported(name));
+    for (name, amount) in reported.into_iter().flat_map(Resources::iter).chain(expected).filter(|(_, amount)| !amount.is_zero()) {
+        total.set(name, total.get(name).plus(amount));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use whittle_api::{Condition, ObjectMeta, Unreadable};
-    use whittle_testkit::{at, pool_named};
+    use whittle_claims::{ClaimSpec, DeletionReason, Event};
+    use whittle_testkit::{after, at, begun, deletion, machine, planned, pool_named, stored};
+
+    fn amounts(cpu: i64, memory: i64, gpus: i64) -> Resources {
+        [("cpu", cpu), ("memory", memory), ("nvidia.com/gpu", gpus)].map(|(name, units)| (name, Quantity::from_units(units))).into()
+    }
+
+    /// A claim of the pool whose machine is to have 4 cores, 16 bytes and a GPU.
+    fn launched(name: &str) -> Claim {
+        let spec = ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() };
+        let machine = Machine { capacity: amounts(4, 16, 1), ..machine(&format!("i-{name}")) };
+        after(&planned(name, spec), &[begun("t"), Event::FleetAnswered(machine)], at(0))
+    }
+
+    /// The Node of such a claim, which has less memory, and whose device plugin has told of no GPU yet.
+    fn node_of(claim: &Claim, is_initialized: bool) -> Node {
+        let mut node = Node { metadata: ObjectMeta::named(claim.key.name.as_str()), ..Node::default() };
+        node.spec.provider_id = claim.machine().unwrap().provider_id.as_str().to_owned();
+        node.status.capacity = amounts(4, 15, 0);
+        node.status.capacity.set("hugepages-2Mi", Quantity::ZERO);
+        if is_initialized {
+            node.metadata.labels.insert(labels::INITIALIZED.to_owned(), "true".to_owned());
+        }
+        node
+    }
+
+    fn used(pool: &NodePool, claims: &[Claim], nodes: Option<Vec<Node>>) -> ([i64; 3], i64, usize) {
+        let objects = ClusterObjects { nodes: nodes.clone().unwrap_or_default(), ..ClusterObjects::default() };
+        let (claims, by_machine) = (stored(claims.iter().cloned()), nodes_by_machine(&objects));
+        let facts = PoolFacts { objects: &objects, classes: &[], claims: &claims, health: &[], nodes: nodes.as_ref().map(|_| &by_machine) };
+        let NodePool { status, .. } = pool_status(pool, facts, at(0));
+        let of = |name| status.resources.get(name).units_floor();
+        (["cpu", "memory", "nvidia.com/gpu"].map(of), status.nodes, status.resources.iter().count())
+    }
+
+    #[test]
+    fn usage_is_what_nodes_report_and_until_they_have_initialized_what_is_expected_besides() {
+        let (pool, claim) = (pool_named("default"), launched("a"));
+        let one = std::slice::from_ref(&claim);
+        // cpu, memory, pods, ephemeral-storage and nodes are always named.
+        assert_eq!(used(&pool, &[], Some(Vec::new())), ([0, 0, 0], 0, 5));
+        assert_eq!(used(&pool, one, Some(Vec::new())), ([4, 16, 1], 1, 6), "it has no Node yet");
+        assert_eq!(used(&pool, one, Some(vec![node_of(&claim, false)])), ([4, 15, 1], 1, 6));
+        assert_eq!(used(&pool, one, Some(vec![node_of(&claim, true)])), ([4, 15, 0], 1, 5));
+        let both = [claim.clone(), launched("b")];
+        assert_eq!(used(&pool, &both, Some(vec![node_of(&claim, true)])), ([8, 31, 1], 2, 6));
+        let ending = after(&claim, &[Event::DeletionRequested(deletion(DeletionReason::Requested, at(0)))], at(0));
+        assert_eq!(used(&pool, &[ending], Some(vec![node_of(&claim, true)])), ([0, 0, 0], 0, 5));
+        assert_eq!(used(&pool_named("other"), one, Some(vec![node_of(&claim, true)])), ([0, 0, 0], 0, 5));
+    }
+
+    #[test]
+    fn usage_that_was_counted_by_nodes_is_never_overwritten_without_them() {
+        let (mut pool, claim) = (pool_named("default"), launched("a"));
+        let one = std::slice::from_ref(&claim);
+        assert_eq!(used(&pool, one, None), ([4, 16, 1], 1, 6), "nobody has counted it yet");
+        (pool.status.resources, pool.status.nodes) = (amounts(4, 15, 0), 1);
+        assert_eq!(used(&pool, &[claim.clone(), launched("b")], None), ([4, 15, 0], 1, 3));
+    }
 
     fn ready(objects: &ClusterObjects) -> Condition {
         let mut pool = pool_named("default");
         "main".clone_into(&mut pool.spec.template.spec.node_class_ref.name);
         pool.metadata.generation = Some(3);
-        let facts = PoolFacts { objects, classes: &[], claims: &[], health: &[] };
+        let facts = PoolFacts { objects, classes: &[], claims: &[], health: &[], nodes: None };
         let shown = pool_status(&pool, facts, at(0));
         assert!(shown.status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
         conditions::find(&shown.status.conditions, conditions::READY).unwrap().clone()
