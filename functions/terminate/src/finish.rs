@@ -1,5 +1,6 @@
 //! Terminates an instance, then releases its objects in the cluster.
 
+use crate::steps::is_overdue;
 use crate::{Next, POLL_DELAY, SHORT_DELAY};
 use crate::{Rights, Run};
 use whittle_api::conditions::{INSTANCE_TERMINATING, find};
@@ -26,6 +27,9 @@ const LAUNCH_SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
 const CONFIRM_MISSING_FOR: SignedDuration = SignedDuration::from_secs(30);
 /// Nothing is known of the time between two responses that are further apart: the first one counts no more.
 const MISSING_EXPIRES_AFTER: SignedDuration = SignedDuration::from_secs(90);
+/// How long the Node of a machine that has ended is tried to be let go while the API server, or a webhook of it, fails: it may be over in a
+/// moment, and most machines end within a minute.
+const NODE_AWAITED_FOR: SignedDuration = SignedDuration::from_mins(5);
 /// Poll interval of a claim whose launch was in progress.
 const LAUNCH_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
@@ -135,13 +139,18 @@ impl<P: Rights> Run<P> {
         Ok(())
     }
 
-    /// Releases the Node of a machine that has ended. A policy may refuse it for long: the claim ends nevertheless, or it would count as
-    /// being disrupted for ever, and `sweep` tries it again.
+    /// Releases the Node of a machine that has ended. A policy may refuse it for long, and a webhook that does not work may fail it for as
+    /// long: the claim ends nevertheless, or it would count as being disrupted for ever, and `sweep` tries it again.
     async fn let_node_go(&mut self, name: &str, machine: &Machine, now: Timestamp) -> Result<(), HandleError> {
         match self.release_node(name).await {
             Ok(Some(node)) => count_node(&mut self.report, &self.claim.value, machine, &node, now),
             Ok(None) => {}
             Err(HandleError::Cluster(error @ ClusterError::Invalid { .. })) => self.report_kept_node(name, machine, &error).await,
+            Err(HandleError::Cluster(error @ (ClusterError::Unavailable { .. } | ClusterError::Throttled { .. })))
+                if has_waited_for_node(&self.claim.value, now) =>
+            {
+                self.report_kept_node(name, machine, &error).await;
+            }
             Err(error) => return Err(error),
         }
         Ok(())
@@ -241,6 +250,13 @@ impl<P: Rights> Run<P> {
         let has = |claim: &Claim| !claim.is_live() && claim.instance() == Some(id);
         Ok(claims.iter().any(|claim| has(&claim.value)))
     }
+}
+
+/// Whether a Node that the API server fails to let go is waited for no more: the claim's deadline has passed, or its machine was sent away
+/// long ago.
+fn has_waited_for_node(claim: &Claim, now: Timestamp) -> bool {
+    let sent_at = if let Phase::Terminating { since, .. } = &claim.phase { Some(*since) } else { None };
+    is_overdue(claim, now) || sent_at.is_some_and(|sent_at| now.duration_since(sent_at) >= NODE_AWAITED_FOR)
 }
 
 /// EC2 may not yet show an instance that it has just started: its absence proves nothing.

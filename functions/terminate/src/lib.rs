@@ -36,6 +36,8 @@ const SHORT_DELAY: SignedDuration = SignedDuration::from_secs(1);
 const POLL_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// Requeue delay while EC2 refuses to terminate the instance, or the cluster lets nobody in.
 const REFUSED_DELAY: SignedDuration = SignedDuration::from_secs(30);
+/// The longest requeue delay while the API server refuses to let the NodeClaim of an ended claim go.
+const RELEASE_DELAY_MAX: SignedDuration = SignedDuration::from_mins(1);
 /// Requeue delay while a zonal shift holds the termination of the instance.
 const SHIFTED_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// Attempts to store the next run's time against concurrent writers; after that the doorbell is sent without it.
@@ -76,8 +78,9 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
             run.report.count("left_for_later");
             if let HandleError::Cluster(error) = &error {
                 refused::report_cluster_error(&run.claim.value, error, &mut run.report);
+                run.report_kept_mirror(error).await;
             }
-            Next::RequeueAfter(delay_after(&error))
+            Next::RequeueAfter(delay_after(&error, &run.claim.value, ports.clock().now()))
         }
         // Nothing is lost by retrying later; failures would soon cost minutes, and finally move the message to the dead-letter queue.
         Err(HandleError::Cloud(error)) if !is_refused(&error) => {
@@ -99,10 +102,14 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
 }
 
 /// When to try again after an error of the cluster or a conflict. One that lets nobody in does so until a person has changed that, and
-/// each attempt asks EKS again and takes time that drains of other clusters need.
-const fn delay_after(error: &HandleError) -> SignedDuration {
-    match error {
-        HandleError::Cluster(ClusterError::NoAccess { .. }) => REFUSED_DELAY,
+/// each attempt asks EKS again and takes time that drains of other clusters need. A policy that keeps the NodeClaim of an ended claim may do
+/// so as long: it is asked again after as long as the claim has ended for, up to a minute.
+fn delay_after(error: &HandleError, claim: &Claim, now: Timestamp) -> SignedDuration {
+    match (error, &claim.phase) {
+        (HandleError::Cluster(ClusterError::NoAccess { .. }), _) => REFUSED_DELAY,
+        (HandleError::Cluster(ClusterError::Invalid { .. }), Phase::Failed { since, .. } | Phase::Gone { since, .. }) => {
+            now.duration_since(*since).clamp(POLL_DELAY, RELEASE_DELAY_MAX)
+        }
         _ => POLL_DELAY,
     }
 }

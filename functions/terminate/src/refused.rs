@@ -4,7 +4,7 @@
 use crate::{Rights, Run};
 use whittle_api::conditions::{self, REGISTERED};
 use whittle_api::labels;
-use whittle_claims::{Claim, Function, Machine, OfferingKey, StockOut};
+use whittle_claims::{Claim, Function, Machine, OfferingKey, Phase, StockOut};
 use whittle_ec2::errors::CreateReason;
 use whittle_ec2::instance::StateReason;
 use whittle_ports::{Clock, CloudError, CloudErrorKind, ClusterError, ClusterEvent, Involved, RegionStore, Report, metrics, publish_event};
@@ -53,12 +53,25 @@ impl<P: Rights> Run<P> {
         report_cluster_error(claim, error, &mut self.report);
         self.report.count("node_kept");
         let message = format!(
-            "Instance {} has terminated, and the API server refuses to let its Node go: {error}. Remedy: have the policy take the deletion of \
-             Nodes and the removal of the finalizer {}; it is tried again",
+            "Instance {} has terminated, and the API server does not let its Node go: {error}. Remedy: have the policy or webhook take the \
+             deletion of Nodes and the removal of the finalizer {}; it is tried again",
             machine.instance_id,
             labels::TERMINATION_FINALIZER
         );
         let event = ClusterEvent::warning(Involved::node(node), "FailedReleasing", message);
+        publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
+    }
+
+    /// Reports that the API server refuses to let the NodeClaim of an ended claim go: an Event on it. Best effort.
+    pub(crate) async fn report_kept_mirror(&self, error: &ClusterError) {
+        let claim = &self.claim.value;
+        let (ClusterError::Invalid { .. }, Phase::Failed { .. } | Phase::Gone { .. }) = (error, &claim.phase) else { return };
+        let message = format!(
+            "There is no machine any more, and the API server refuses to let the NodeClaim go: {error}. Remedy: have the policy take the \
+             deletion of NodeClaims and the removal of the finalizer {}; it is tried again every minute",
+            labels::TERMINATION_FINALIZER
+        );
+        let event = ClusterEvent::warning(Involved::claim(claim), "FailedReleasing", message);
         publish_event(self.ports.cluster(), &claim.key.cluster, &event).await;
     }
 

@@ -28,6 +28,15 @@ pub trait Interceptor: Sync {
         let _ = (name, resource_version, patch);
         Ok(())
     }
+    /// Before the finalizer of a NodeClaim is removed.
+    ///
+    /// # Errors
+    ///
+    /// What the API server is to answer.
+    fn release_mirror(&self, name: &str) -> Result<(), ClusterError> {
+        let _ = name;
+        Ok(())
+    }
     /// Before a pod is evicted.
     ///
     /// # Errors
@@ -127,6 +136,7 @@ impl<I: Interceptor> Mirrors for InterceptedApiServer<'_, I> {
         self.ports.delete_mirror(cluster, name, uid).await
     }
     async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        self.interceptor.release_mirror(name)?;
         self.ports.release_mirror(cluster, name, uid).await
     }
     async fn hand_over_mirror(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {

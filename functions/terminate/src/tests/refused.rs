@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
-use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, Event, Phase, step};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, Deletion, DeletionReason, Event, Phase, step};
 use whittle_ec2::instance::{InstanceState, StateReason};
 use whittle_ports::{CloudErrorKind, ClusterError, HandleError, NodePatch, RegionStore, Report, Settings};
 use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, after, at, deletion, joined};
@@ -107,7 +107,7 @@ fn an_api_server_that_blocks_a_drain_is_reported() {
 fn a_cluster_that_lets_nobody_in_is_asked_less_often_than_one_that_is_down() {
     let no_access = ClusterError::NoAccess { cluster: "c".into(), message: "401".to_owned() };
     let down = ClusterError::Unavailable { cluster: "c".into(), what: "Node n".to_owned(), message: "reset".to_owned() };
-    let delays = [no_access, down].map(|error| crate::delay_after(&HandleError::Cluster(error)).as_secs());
+    let delays = [no_access, down].map(|error| crate::delay_after(&HandleError::Cluster(error), &draining(), at(900)).as_secs());
     assert_eq!(delays, [30, 5]);
 }
 
@@ -239,6 +239,78 @@ fn a_claim_ends_with_its_machine_though_its_node_is_not_let_go() {
     assert!(events.len() == 1 && events[0].contains("i-1") && events[0].contains("denied the request"), "{events:?}");
     assert!(scene.is_held(), "`sweep` lets the Node go once it may");
     assert!(scene.get::<NodeClaim>("default-1").is_none(), "its NodeClaim goes with its machine");
+}
+
+/// A webhook that does not answer for the removal of a Node's finalizer.
+struct FailsFinalizers;
+
+impl Interceptor for FailsFinalizers {
+    fn patch_node(&self, name: &str, _: &str, patch: &NodePatch) -> Result<(), ClusterError> {
+        if patch.remove_finalizer.is_none() {
+            return Ok(());
+        }
+        let (what, message) = (format!("Node {name}"), "failed calling webhook \"policy.example.com\"".to_owned());
+        Err(ClusterError::Unavailable { cluster: "c".into(), what, message })
+    }
+}
+
+#[test]
+fn a_claim_waits_for_a_webhook_that_fails_until_its_deadline_or_for_five_minutes() {
+    for (deadline, waits_at, ends_at) in [(None, 299, 300), (Some(at(60)), 60, 61), (Some(at(3600)), 299, 300)] {
+        let due = Deletion { deadline, ..deletion(DeletionReason::Underutilized, at(0)) };
+        let claim = after(&serving(), &[Event::DeletionRequested(due), Event::TerminationSent], at(0));
+        let mut scene = Scene::of(&claim);
+        scene.set_state(InstanceState::Terminated);
+        let run = |scene: &Scene| {
+            let ports = scene.simulation.ports();
+            let guarded = InterceptedApiServer { ports: &ports, interceptor: FailsFinalizers };
+            block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+        };
+        scene.set_time(waits_at);
+        let report = run(&scene);
+        assert_eq!((report.counted("left_for_later"), report.counted("node_kept")), (1, 0), "{deadline:?}: it may pass");
+        assert!(matches!(scene.claim().phase, Phase::Terminating { .. }), "{deadline:?}");
+        scene.set_time(ends_at);
+        let report = run(&scene);
+        assert_eq!((report.counted("terminated"), report.counted("node_kept")), (1, 1), "{deadline:?}");
+        assert!(matches!(scene.claim().phase, Phase::Gone { .. }) && scene.is_held(), "{deadline:?}: `sweep` lets the Node go");
+        let events = scene.events("FailedReleasing");
+        assert!(events.len() == 1 && events[0].contains("failed calling webhook"), "{events:?}");
+    }
+}
+
+/// A policy that keeps NodeClaims.
+struct KeepsNodeClaims;
+
+impl Interceptor for KeepsNodeClaims {
+    fn release_mirror(&self, name: &str) -> Result<(), ClusterError> {
+        let message = "admission webhook \"policy.example.com\" denied the request".to_owned();
+        Err(ClusterError::Invalid { what: format!("NodeClaim {name}"), message })
+    }
+}
+
+#[test]
+fn a_policy_that_keeps_the_node_claim_of_an_ended_claim_is_asked_less_and_less_often() {
+    let sent = step(&draining(), &Event::TerminationSent, at(0)).unwrap();
+    let mut scene = Scene::of(&sent);
+    scene.set_state(InstanceState::Terminated);
+    let next_run = |scene: &Scene| {
+        let ports = scene.simulation.ports();
+        let guarded = InterceptedApiServer { ports: &ports, interceptor: KeepsNodeClaims };
+        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap();
+        assert!(scene.get::<NodeClaim>("default-1").is_some());
+        scene.claim().look_again_at
+    };
+    for (time, next) in [(10, 15), (15, 20), (40, 70), (100, 160), (4000, 4060)] {
+        scene.set_time(time);
+        assert_eq!(next_run(&scene), Some(at(next)), "at second {time}");
+        assert!(matches!(scene.claim().phase, Phase::Gone { .. }));
+    }
+    let events = scene.events("FailedReleasing");
+    assert!(events[0].contains("denied the request") && events[0].contains("finalizer"), "{events:?}");
+    scene.set_time(4060);
+    scene.run();
+    assert!(scene.get::<NodeClaim>("default-1").is_none(), "once the policy lets it go");
 }
 
 /// What EC2 says of an instance that has ended, of a claim whose Node never joined or did.
