@@ -125,7 +125,7 @@ impl<P: Rights> Run<'_, P> {
             snapshot.mark_deleting(stored.value.deleting().cloned());
         }
         stored.value.nominated.retain(|_, until| snapshot.now < *until);
-        stored.value.refused.retain(|_, refusal| snapshot.now < refusal.until);
+        stored.value.forget_refusals(snapshot.now);
         let awaited = execute::awaited(&snapshot, &before.running, &stored.value.running);
         stored.value.nominated.extend(awaited);
         snapshot.expect_also(&stored.value.nominated);

@@ -8,8 +8,9 @@ use crate::{Rights, Run};
 use crate::{metrics, publish};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, Doorbell, Event, Phase, Stored};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, DeletionReason, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{LedgerEntry, undo_moves};
+use whittle_model::disruption::Method;
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, StoreError, advance, concurrently,
     unless_conflict,
@@ -54,7 +55,12 @@ impl<P: Rights> Run<'_, P> {
             match self.step(snapshot, &mut next, timeout).await? {
                 Outcome::Waiting => left.push(next),
                 Outcome::Done => {}
-                Outcome::RolledBack => forget_moves(&mut stored.value, &next),
+                Outcome::RolledBack => {
+                    forget_moves(&mut stored.value, &next);
+                    if is_over_quota(snapshot, &next) {
+                        stored.value.record_replacement_refusal(&next, snapshot.now);
+                    }
+                }
             }
         }
         let moved = left.len() < stored.value.running.len();
@@ -225,6 +231,19 @@ impl<P: Rights> Run<'_, P> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Whether a command of consolidation ends because EC2 has refused a replacement while a quota of the account is used up. A node that has
+/// drifted is tried again at once, with another capacity type. Pure.
+pub(crate) fn is_over_quota(snapshot: &Snapshot, running: &Running) -> bool {
+    let is_refused = |replacement: &Claim| {
+        let claim = find_claim(snapshot, &replacement.key.name).map(|claim| &claim.value);
+        let deletion = claim.filter(|claim| matches!(claim.phase, Phase::Failed { .. })).and_then(|claim| claim.deletion.as_ref());
+        deletion.is_some_and(|deletion| deletion.reason == DeletionReason::InsufficientCapacity)
+    };
+    matches!(running.method, Method::SingleNode | Method::MultiNode)
+        && snapshot.stock_outs.iter().any(|out| out.offering.quota().is_some())
+        && running.replacements.iter().any(is_refused)
 }
 
 /// Stores a command's new state in the record.

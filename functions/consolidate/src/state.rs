@@ -16,6 +16,11 @@ pub(crate) const NAME: &str = "current";
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
 const REFUSED_FOR_EACH_OTHER: SignedDuration = SignedDuration::from_mins(1);
 const REFUSED_FOR_MAX: SignedDuration = SignedDuration::from_hours(2);
+/// How long a node is not replaced after EC2 has refused its replacement for a quota of the account, twice as long after each further time,
+/// and the longest. The quota itself is tried again after a minute, since pods may wait for it; for a cheaper machine nobody waits, and each
+/// attempt closes the node for as long as the launch takes.
+const REPLACEMENT_REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
+const REPLACEMENT_REFUSED_FOR_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// Refusals in the record.
 const REFUSALS_MAX: usize = 500;
 /// Characters of each of the first ones, how many these are, and characters of each of the others.
@@ -51,6 +56,9 @@ pub struct Disruptions {
     /// Claims whose Node the API server did not let be tainted: they are left alone for a while, so that others have their turn.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, Refusal>,
+    /// Claims whose replacement EC2 refused for a quota of the account: a while passes before another is tried.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub replacement_refused: BTreeMap<String, ReplacementRefusal>,
     pub memory: Memory,
     /// What shadow mode would do, as last recorded.
     #[serde(rename = "imagined")]
@@ -96,6 +104,15 @@ pub struct Refusal {
     /// When the Node may be tried again.
     pub until: Timestamp,
     pub message: String,
+}
+
+/// How often in succession EC2 refused the replacement of a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplacementRefusal {
+    pub times: u32,
+    /// When another may be tried.
+    pub until: Timestamp,
 }
 
 /// A claim of a static pool that is to be deleted.
@@ -153,6 +170,27 @@ impl Disruptions {
         }
     }
 
+    /// Records that a command of consolidation was rolled back because EC2 refused its replacement for a quota.
+    pub(crate) fn record_replacement_refusal(&mut self, running: &Running, now: Timestamp) {
+        for deleting in &running.removals {
+            let known = self.replacement_refused.get(deleting.claim.as_str());
+            if known.is_none() && self.replacement_refused.len() >= REFUSALS_MAX {
+                continue;
+            }
+            let times = known.map_or(0, |known| known.times).saturating_add(1);
+            let wait = REPLACEMENT_REFUSED_FOR * 2_i32.saturating_pow(times.saturating_sub(1).min(10));
+            if let Ok(until) = now.checked_add(wait.min(REPLACEMENT_REFUSED_FOR_MAX)) {
+                self.replacement_refused.insert(deleting.claim.as_str().to_owned(), ReplacementRefusal { times, until });
+            }
+        }
+    }
+
+    /// Forgets refusals that no longer keep a node. Those of replacements count for the next one as long as that may take.
+    pub(crate) fn forget_refusals(&mut self, now: Timestamp) {
+        self.refused.retain(|_, refusal| now < refusal.until);
+        self.replacement_refused.retain(|_, refusal| now.duration_since(refusal.until) < REPLACEMENT_REFUSED_FOR_MAX);
+    }
+
     /// Machines that are to be deleted by commands.
     pub(crate) fn removals(&self) -> impl Iterator<Item = &DeletingMachine> {
         self.running.iter().flat_map(|running| &running.removals)
@@ -186,6 +224,9 @@ impl Disruptions {
         }
         for (claim, refusal) in self.refused.iter().filter(|(_, refusal)| snapshot.now < refusal.until) {
             facts.entry(claim.clone()).or_default().taint_refused = Some(refusal.message.clone());
+        }
+        for (claim, refusal) in self.replacement_refused.iter().filter(|(_, refusal)| snapshot.now < refusal.until) {
+            facts.entry(claim.clone()).or_default().replacement_refused_until = Some(refusal.until);
         }
         for claim in self.deleting() {
             facts.entry(claim.as_str().to_owned()).or_default().in_command = true;

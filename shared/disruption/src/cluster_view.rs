@@ -22,6 +22,7 @@ const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 static NO_FACTS: ClaimFacts = ClaimFacts {
     in_command: false,
     taint_refused: None,
+    replacement_refused_until: None,
     pool_of_pending_launch: None,
     buffer_pods: 0,
     type_seen_at: None,

@@ -17,6 +17,10 @@ pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate
         if !candidate.may_be_disrupted_by(method) {
             continue;
         }
+        // It would spoil every set that it is in; by itself it may still go without a replacement.
+        if method == Method::MultiNode && candidate.machine.facts.replacement_refused_until.is_some() {
+            continue;
+        }
         match filter(pass, &candidate) {
             Ok(()) => found.push(candidate),
             Err(Some(keep)) => pass.keep(&candidate, keep),
@@ -57,8 +61,8 @@ pub(super) fn filter(pass: &Pass<'_>, candidate: &Candidate<'_>) -> Result<(), O
     if pass.is_consolidatable(candidate) { Ok(()) } else { Err(Some(pass.consolidate_after_reason(candidate))) }
 }
 
-/// Checks that a feasible command is worth executing: it must not move pods too often, the Balanced policy must approve
-/// it, and it must save the pool's minimum. The pools' scores are added to `weighed`.
+/// Checks that a feasible command is worth executing: EC2 must not have refused a replacement of its nodes lately, it must not move pods
+/// too often, the Balanced policy must approve it, and it must save the pool's minimum. The pools' scores are added to `weighed`.
 pub(super) fn approve(
     pass: &Pass<'_>,
     totals: &Totals,
@@ -66,6 +70,10 @@ pub(super) fn approve(
     command: &Command,
     scores: &mut Vec<PoolScore>,
 ) -> Result<(), KeepReason> {
+    let refused = nodes.iter().filter_map(|node| node.machine.facts.replacement_refused_until).max();
+    if let Some(until) = refused.filter(|_| !command.replacements.is_empty()) {
+        return Err(KeepReason::ReplacementRefused { until });
+    }
     memory::check_move_limit(&pass.memory, pass.view, nodes)?;
     let approval = totals.approve(nodes, command);
     scores.extend(totals.score_by_pool(nodes, command, approval.is_ok()));

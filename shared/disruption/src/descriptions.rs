@@ -175,6 +175,10 @@ impl KeepReason {
                 Description::new("MovedTooOften", format!("Pods of {workload} were moved twice within the hour already"))
                     .values(json!({ "workload": workload }))
             }
+            Self::ReplacementRefused { until } => {
+                let text = format!("EC2 refused its replacement for a quota of vCPUs of the account; no other is tried before {until}");
+                Description::new("ReplacementRefused", text).values(json!({ "until": until }))
+            }
             Self::WaitsTurn { savings } => waits_turn(*savings),
             Self::DriftWaits => Description::new("DriftWaits", "Drifted; other nodes are replaced first").without_event(),
             Self::NoRoomToReplace { pool } => {

@@ -138,6 +138,10 @@ pub enum KeepReason {
     MovedTooOften {
         workload: String,
     },
+    /// EC2 refused the machine that was to replace it for a quota of the account, a short while ago.
+    ReplacementRefused {
+        until: Timestamp,
+    },
     /// It can be removed, but another command comes first.
     WaitsTurn {
         savings: Savings,

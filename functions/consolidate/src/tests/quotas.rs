@@ -1,12 +1,14 @@
 //! Replacements and replicas after EC2 has refused a machine for a quota of vCPUs.
 
-use super::{claim, snapshot_of};
+use super::{after, claim, running, snapshot_of};
+use crate::progress::is_over_quota;
 use crate::quotas::{holds_static_drift, launches_within_quotas, within_quotas};
+use crate::state::{Disruptions, Running};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Claim, OfferingKey, StockOut};
+use whittle_claims::{Claim, DeletionReason, Event, OfferingKey, StockOut};
 use whittle_disruption::StaticChange;
 use whittle_model::disruption::{Command, Method, Removal, Savings};
 use whittle_model::scheduling::NewClaim;
@@ -183,4 +185,48 @@ fn a_static_pool_all_of_whose_types_are_refused_launches_nothing() {
     // What is out of stock is launched nevertheless, and says so.
     snapshot.stock_outs.clear();
     assert!(fits(&["on-demand"], &snapshot));
+}
+
+/// A command whose replacement EC2 refused for this reason, at second 0.
+fn refused_replacement(method: Method, reason: DeletionReason) -> (Claim, Running) {
+    let new = claim("new");
+    let failed = after(&new, &[Event::LaunchFailed { reason, message: "EC2 reports an error".to_owned() }]);
+    (failed, Running { method, ..running(vec![new]) })
+}
+
+#[test]
+fn only_a_replacement_of_consolidation_that_a_quota_has_no_room_for_keeps_its_node() {
+    let over = |method, reason, refused: &[(&str, u32)]| {
+        let (failed, command) = refused_replacement(method, reason);
+        is_over_quota(&after_refusals(refused, vec![failed]), &command)
+    };
+    let full: &[(&str, u32)] = &[("spot", 4)];
+    for (method, expected) in [(Method::SingleNode, true), (Method::MultiNode, true), (Method::Drift, false), (Method::StaticDrift, false)]
+    {
+        assert_eq!(over(method, DeletionReason::InsufficientCapacity, full), expected, "{method:?}");
+    }
+    assert!(!over(Method::SingleNode, DeletionReason::InsufficientCapacity, &[]), "another type may be had at once");
+    assert!(!over(Method::SingleNode, DeletionReason::LaunchTimeout, full));
+    let (_, command) = refused_replacement(Method::SingleNode, DeletionReason::InsufficientCapacity);
+    assert!(!is_over_quota(&after_refusals(full, Vec::new()), &command), "a user has deleted it");
+}
+
+#[test]
+fn a_node_whose_replacement_is_refused_again_is_left_alone_for_longer_each_time() {
+    let (_, command) = refused_replacement(Method::SingleNode, DeletionReason::InsufficientCapacity);
+    let mut known = Disruptions::default();
+    let until = |known: &Disruptions, now| {
+        known.facts(&snapshot_of(Vec::new(), at(now))).get("old").and_then(|facts| facts.replacement_refused_until)
+    };
+    let mut now = 0;
+    for minutes in [5, 10, 20, 40, 60, 60] {
+        known.record_replacement_refusal(&command, at(now));
+        let next = now + minutes * 60;
+        assert_eq!((until(&known, now), until(&known, next - 1), until(&known, next)), (Some(at(next)), Some(at(next)), None), "{minutes}");
+        known.forget_refusals(at(next));
+        now = next;
+    }
+    known.forget_refusals(at(now + 3600));
+    assert_eq!(known, Disruptions::default(), "after an hour without one it is forgotten");
+    assert_eq!(serde_json::to_value(&known).unwrap().get("replacementRefused"), None, "nothing is stored for none");
 }

@@ -9,7 +9,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy, Requirement};
 use whittle_api::{LabelSelector, NillableDuration, labels};
-use whittle_model::disruption::{Gate, Memory, Method, Move, RemovedNode};
+use whittle_model::disruption::{ClaimFacts, Gate, Memory, Method, Move, RemovedNode};
 use whittle_units::Price;
 
 /// A node of `cpu` cores with one pod.
@@ -502,6 +502,39 @@ fn a_pass_is_repeated_when_a_receiving_node_passes_consolidate_after() {
     scene.expect_reason("small", "Unchanged");
     scene.now = noon() + 1.minute();
     scene.expect(&["single delete [small]"]);
+}
+
+/// What is known of a node whose replacement EC2 has refused for a quota.
+fn refused() -> ClaimFacts {
+    ClaimFacts { replacement_refused_until: Some(noon() + 5.minutes()), ..ClaimFacts::default() }
+}
+
+#[test]
+fn a_node_whose_replacement_was_refused_gets_no_other_and_may_go_without_one() {
+    let mut alone = scene(&[("a", 4, "1")]);
+    alone.expect(&["single replace [a] -> x1|x2"]);
+    alone.facts.insert("claim-a".to_owned(), refused());
+    let decision = alone.expect(&[]);
+    assert_eq!(reason_of(&decision, "a").code(), "ReplacementRefused");
+    alone.memory = decision.memory;
+    alone.facts.clear();
+    alone.expect(&["single replace [a] -> x1|x2"]);
+    let mut beside_room = scene(&[("a", 4, "1"), ("room", 4, "1")]);
+    beside_room.parts("room").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    beside_room.facts.insert("claim-a".to_owned(), refused());
+    beside_room.expect(&["single delete [a]"]);
+    let mut empty = scene(&[("a", 4, "1")]);
+    empty.objects.pods.clear();
+    empty.facts.insert("claim-a".to_owned(), refused());
+    empty.expect(&["empty delete [a]"]);
+}
+
+#[test]
+fn a_node_whose_replacement_was_refused_spoils_no_set_of_others() {
+    let mut scene = scene(&[("a", 2, "500m"), ("b", 2, "500m"), ("c", 8, "3")]);
+    scene.expect(&["multi replace [a b c] -> x4"]);
+    scene.facts.insert("claim-c".to_owned(), refused());
+    scene.expect(&["multi delete [a b]"]);
 }
 
 #[test]

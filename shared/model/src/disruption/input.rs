@@ -26,6 +26,8 @@ pub struct ClaimFacts {
     pub in_command: bool,
     /// Why the API server did not let its Node be tainted, a moment ago.
     pub taint_refused: Option<String>,
+    /// EC2 refused the machine that was to replace its own for a quota of the account: until then no other is tried.
+    pub replacement_refused_until: Option<Timestamp>,
     /// The NodePool of a claim that has been deleted, but whose launch is under way and may still create an instance.
     pub pool_of_pending_launch: Option<String>,
     /// Virtual pods of capacity buffers that the last provisioning pass placed on the node.
