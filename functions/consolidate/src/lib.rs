@@ -363,12 +363,7 @@ fn decide(
 }
 
 /// The same by these rules.
-fn decide_by(
-    rules: Rules,
-    snapshot: &Snapshot,
-    known: &Disruptions,
-    clock: &impl Clock,
-) -> (Decision, BTreeMap<Method, SignedDuration>) {
+fn decide_by(rules: Rules, snapshot: &Snapshot, known: &Disruptions, clock: &impl Clock) -> (Decision, BTreeMap<Method, SignedDuration>) {
     let facts = known.facts(snapshot);
     let rules = Rules { simulations_max: simulations(time_left(clock), rules.simulations_max), ..rules };
     let input = disruption::Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules };

@@ -115,7 +115,7 @@ impl<P: Rights> Run<'_, P> {
             return self.store_stock_out(&claim.value, now).await;
         }
         let ends = self.kind.ends_claim()
-            || self.kind == InterruptionKind::RebalanceRecommendation && self.acts_on_rebalance(&claim.value).await?;
+            || self.kind == InterruptionKind::RebalanceRecommendation && self.acts_on_rebalance(&claim.value, report).await?;
         let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
         let message = format!("{} for {instance}", self.kind.text());
         let subject = format!("nodeclaim/{}", claim.value.key.name);
@@ -153,11 +153,11 @@ impl<P: Rights> Run<'_, P> {
     /// Whether a rebalance recommendation deletes a claim: by its pool's annotation, or else the deployment's setting. Read only
     /// for recommendations, which are few. One for a cluster that has not answered for long is not acted on: nothing could be drained
     /// there, and EC2 says so itself when it takes the machine. In the dead-letter queue it would raise an alarm that stays on.
-    async fn acts_on_rebalance(&self, claim: &Claim) -> Result<bool, HandleError> {
+    async fn acts_on_rebalance(&self, claim: &Claim, report: &mut Report) -> Result<bool, HandleError> {
         let read = self.ports.cluster().read(&claim.key.cluster, Scope::Karpenter, None).await;
         match rebalance_setting_in(read, claim, self.settings.act_on_rebalance) {
-            Err(error) if !is_redelivered(self.sent_at, self.ports.clock().now()) => {
-                tracing::warn!(claim = %claim.key, %error, "a rebalance recommendation is not acted on: the cluster does not answer");
+            Err(_) if !is_redelivered(self.sent_at, self.ports.clock().now()) => {
+                report.count("clusters_silent");
                 Ok(false)
             }
             setting => Ok(setting?),

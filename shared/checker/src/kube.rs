@@ -132,6 +132,17 @@ pub(crate) fn node_fits(pod: &Pod, possible: &PossibleLabels) -> bool {
     selector && (terms.is_empty() || terms.iter().any(|t| term_holds(possible, t)))
 }
 
+/// Whether the pod's node selector and one of its required affinity terms allow `value` for `key`, ignoring other keys.
+pub(crate) fn may_be_in(pod: &Pod, key: &str, value: &str) -> bool {
+    let selected = pod.spec.node_selector.iter().filter(|(k, _)| labels::normalized(k) == key).all(|(_, v)| v == value);
+    let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
+    let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
+    let holds = |t: &NodeSelectorTerm| {
+        t.match_expressions.iter().filter(|e| labels::normalized(&e.key) == key).all(|e| admits(&e.operator, &e.values, Some(value)))
+    };
+    selected && (terms.is_empty() || terms.iter().any(holds))
+}
+
 /// Host ports of containers and sidecars, as (address, port, protocol).
 pub(crate) fn ports(pod: &Pod) -> Vec<(String, i32, String)> {
     let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };

@@ -283,13 +283,11 @@ fn no_pod_starts_anew_where_its_kind_is_out_of_reach() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::ZONE}]);
     let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}});
     let mut world = World::new();
-    world.objects.pods = [
-        pod("old-0", json!({"nodeName": "n1"})),
-        pod("kin-0", json!({"affinity": near, "nodeSelector": {(labels::ZONE): "b"}})),
-    ]
-    .into_iter()
-    .map(|pod| serde_json::from_value(pod).unwrap())
-    .collect();
+    world.objects.pods =
+        [pod("old-0", json!({"nodeName": "n1"})), pod("kin-0", json!({"affinity": near, "nodeSelector": {(labels::ZONE): "b"}}))]
+            .into_iter()
+            .map(|pod| serde_json::from_value(pod).unwrap())
+            .collect();
     world.objects.pods[0].status.phase = "Running".into();
     world.nodes = ClusterState::of(&world.objects).nodes;
     let plan = world.plan();

@@ -436,8 +436,7 @@ fn check_affinity(
     // A machine without the label is in no domain, and so cannot satisfy a pod affinity.
     let is_domain = |domain: &Domain<'_>| matches!(domain, Domain::Of(_));
     let labelled = machine.domains[key].iter().all(is_domain);
-    let exists_elsewhere =
-        selected.domains.iter().any(|(domain, domain_pods)| is_domain(domain) && other(&domain_pods.all, pod).is_some());
+    let exists_elsewhere = selected.domains.iter().any(|(domain, domain_pods)| is_domain(domain) && other(&domain_pods.all, pod).is_some());
     // The first pod of a group with affinity to itself may be placed anywhere; one that cannot reach its group, nowhere.
     let first = || !exists_elsewhere && kube::all_select(terms, pod, pod, topology.namespaces);
     let here = || !machine.domains[key].is_empty() && selected.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());

@@ -184,7 +184,8 @@ mod tests {
     #[test]
     fn doorbells_of_the_release_before_can_be_read_and_it_reads_these() {
         let cluster = || ClusterName::from("demo");
-        let cases: [(&str, fn(ClusterName, bool) -> Doorbell); 2] = [
+        type Rung = fn(ClusterName, bool) -> Doorbell;
+        let cases: [(&str, Rung); 2] = [
             ("sweep", |cluster, is_tick| Doorbell::Sweep { cluster, is_tick }),
             ("register", |cluster, is_tick| Doorbell::Register { cluster, is_tick }),
         ];

@@ -84,7 +84,11 @@ fn pods_of_buffers_beyond_the_limit_are_not_planned_and_the_buffer_says_so() {
     let list = &snapshot.buffers.list;
     assert_eq!(list.iter().map(|buffer| buffer.pods.len()).collect::<Vec<_>>(), [4999, 4999, 2]);
     assert!(list[1].shortfall.is_empty() && list[2].shortfall.is_empty(), "{:?}", list[1].shortfall);
-    assert!(list[0].shortfall.starts_with("4999 of its 5000 pods are kept free: all buffers of a cluster together"), "{}", list[0].shortfall);
+    assert!(
+        list[0].shortfall.starts_with("4999 of its 5000 pods are kept free: all buffers of a cluster together"),
+        "{}",
+        list[0].shortfall
+    );
     assert_eq!(list[0].object.status.replicas, Some(4999));
 }
 
