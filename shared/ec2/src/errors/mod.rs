@@ -62,7 +62,7 @@ const UNFULFILLABLE: &[&str] = &[
     UNSUPPORTED,
     SUBNET_FULL,
     "MaxFleetCountExceeded",
-    RESERVATION_EXCEEDED,
+    "ReservationCapacityExceeded",
     SPOT_ABOVE_ON_DEMAND,
 ];
 /// The spot market asks for more than on-demand, which is the most that a request without a price of its own pays.
@@ -71,7 +71,6 @@ const INVALID_FLEET: &str = "InvalidFleetConfiguration";
 const NOT_IN_ZONE: &str = "is not supported in your requested Availability Zone";
 const UNSUPPORTED: &str = "Unsupported";
 const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
-const RESERVATION_EXCEEDED: &str = "ReservationCapacityExceeded";
 const SERVICE_LINKED_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 const SPREAD_GROUP_LIMIT: &str = "limit of instances in this spread placement group";
 /// Throttling codes of all services; EC2's own is `RequestLimitExceeded`.
@@ -142,14 +141,6 @@ impl ApiError {
     pub fn is_idempotency_mismatch(&self) -> bool {
         self.code == "IdempotentParameterMismatch"
     }
-    /// EC2's own code for a missing permission.
-    pub fn is_unauthorized(&self) -> bool {
-        self.code == "UnauthorizedOperation"
-    }
-    /// The code of EC2's request rate limit.
-    pub fn is_rate_limited(&self) -> bool {
-        self.code == RATE_LIMITED
-    }
     /// Throttling by any service: to be retried later and never counted as a stock-out.
     pub fn is_throttle(&self) -> bool {
         THROTTLES.contains(&self.code.as_str())
@@ -177,10 +168,6 @@ impl ApiError {
         let is_elsewhere = self.is_unfulfillable() || self.is_spread_group_limit() || self.code.starts_with("Insufficient");
         !passes && !is_elsewhere && self.create_reason() == CreateReason::LaunchFailed
     }
-    /// User data over EC2's limit of 16 KiB.
-    pub fn is_user_data_too_large(&self) -> bool {
-        self.code == "InvalidUserData.Malformed" && self.message.contains("User data is limited to")
-    }
     /// The offering is unavailable.
     pub fn is_unfulfillable(&self) -> bool {
         UNFULFILLABLE.contains(&self.code.as_str()) || self.is_not_in_zone()
@@ -205,10 +192,6 @@ impl ApiError {
     /// The subnet has no free address.
     pub fn is_subnet_full(&self) -> bool {
         self.code == SUBNET_FULL
-    }
-    /// The capacity reservation is exhausted.
-    pub fn is_reservation_exceeded(&self) -> bool {
-        self.code == RESERVATION_EXCEEDED
     }
     /// The account may not launch spot instances: their service-linked role is missing and cannot be created.
     pub fn is_service_linked_role_missing(&self) -> bool {
