@@ -7,7 +7,7 @@ use super::fit::FitError;
 use super::ids::{CatalogId, ClassId, GroupId, HostId, Id as _, Key, PodId, PoolId, SetId, TypeId};
 use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
-use super::meant;
+use super::misspelt_values;
 use super::packing_run::Outcome;
 use super::pod::{Class, Relaxation};
 use super::pools::{Template, UnusablePool};
@@ -104,7 +104,7 @@ fn explain_unusable(problem: &mut Problem<'_>, pool: &UnusablePool<'_>) -> PoolR
         Cause::MinValues { labels, requirements, resources: Resources::new() }
     };
     let ruled_out = ruled_out(problem, at, set, &all, &all, &view.offered);
-    let mut meant = meant::by_node_pool(problem, at, set);
+    let mut meant = misspelt_values::by_node_pool(problem, at, set);
     if let Some(template) = pool.template {
         meant = changes::helpful(problem, template, meant);
     }
@@ -250,7 +250,7 @@ fn explain_requirements(
         Ok(()) => explain_places(problem, state, ask, types, detail)?,
     };
     keep_true(problem, state, ask, &mut found.cause);
-    let meant = meant::by_pod(problem, ask.pool, ask.pod);
+    let meant = misspelt_values::by_pod(problem, ask.pool, ask.pod);
     let Some(next) = detail.next() else { return Some(PoolRejection { meant, ..found }) };
     if matches!(&found.cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| OF_NODE_POOLS.contains(&key.as_str()))) {
         return Some(found); // who names another NodePool means it

@@ -68,7 +68,7 @@ mod repack; // pods move between new machines
 mod alone; // a pod alone on a new machine
 mod changes; // what of the requirements would have to change
 mod explain; // why a pod has no place
-mod meant; // which values are probably misspelt
+mod misspelt_values; // which values no instance type has, and what was meant
 mod finish; // from decisions to the plan
 
 // Entry points.
