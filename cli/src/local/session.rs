@@ -14,7 +14,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{self, ClusterConfig, Located, ManifestError, Object};
-use whittle_ports::{Batching, Settings};
+use whittle_ports::{Batching, Mode, Settings};
 use whittle_sim::cluster::{Applied, NodeGroup, Objects};
 use whittle_sim::{Functions, LineKind, Simulation, World, WorldOptions};
 use whittle_units::InstanceId;
@@ -141,13 +141,13 @@ impl Session {
     }
     /// Changes the settings of the functions.
     pub fn set(&self, settings: Settings) {
-        self.simulation.world().is_shadow = settings.shadow;
+        self.simulation.world().is_shadow = settings.is_shadow();
         self.handlers.set(settings);
     }
 
-    /// Switches shadow mode of the whole installation on or off.
-    pub fn set_shadow(&self, shadow: bool) {
-        self.set(Settings { shadow, ..self.settings() });
+    /// Sets the mode of the whole installation.
+    pub fn set_mode(&self, mode: Mode) {
+        self.set(Settings { mode, ..self.settings() });
     }
 
     /// The time of the simulation.

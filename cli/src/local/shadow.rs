@@ -5,7 +5,7 @@ use super::session::{Place, Session};
 use jiff::SignedDuration;
 use whittle_api::labels;
 use whittle_claims::DecisionKind;
-use whittle_ports::Settings;
+use whittle_ports::Mode;
 use whittle_sim::World;
 
 const POOL: &str = include_str!("demo/pool.yaml");
@@ -124,7 +124,7 @@ fn what_shadow_mode_would_have_launched_is_launched_once_it_ends() {
 #[test]
 fn commands_for_a_cluster_in_shadow_mode_are_recorded_and_not_executed() {
     let session = busy(POOL);
-    session.set(Settings { shadow: true, ..session.settings() });
+    session.set_mode(Mode::Shadow);
     check_undisrupted(session);
 }
 
@@ -137,7 +137,7 @@ fn shadow_mode_stops_a_waiting_command() {
     let limit = session.now() + SignedDuration::from_mins(5);
     let found = |world: &World| world.store.decisions(&world.name()).iter().any(|one| one.subject.starts_with("command/"));
     assert!(session.simulation.run_while_not(limit, found));
-    session.set(Settings { shadow: true, ..session.settings() });
+    session.set_mode(Mode::Shadow);
     session.advance(SignedDuration::from_mins(3));
     assert_eq!(disruption_counts(&session.simulation.world()), before);
 }
@@ -145,7 +145,7 @@ fn shadow_mode_stops_a_waiting_command() {
 #[test]
 fn the_end_of_shadow_mode_is_told_as_that_and_not_as_one_of_its_findings() {
     let mut session = busy(POOL);
-    session.set_shadow(true);
+    session.set_mode(Mode::Shadow);
     session.scale("inflate", 0).unwrap();
     session.advance(SignedDuration::from_mins(5));
     let told = |session: &Session, text: &str| {
@@ -153,7 +153,7 @@ fn the_end_of_shadow_mode_is_told_as_that_and_not_as_one_of_its_findings() {
         world.store.decisions(&world.name()).iter().any(|one| one.subject == "shadow" && one.message.starts_with(text))
     };
     assert!(told(&session, "would (shadow mode) "));
-    session.set_shadow(false);
+    session.set_mode(Mode::Active);
     session.advance(SignedDuration::from_mins(5));
     assert!(told(&session, "shadow mode was switched off"));
     assert!(!told(&session, "would (shadow mode) do nothing now"));
@@ -197,9 +197,9 @@ fn check_rolled_back(session: &mut Session) {
 #[test]
 fn shadow_mode_of_the_cluster_rolls_back_a_running_command() {
     let mut session = replacing();
-    session.set(Settings { shadow: true, ..session.settings() });
+    session.set_mode(Mode::Shadow);
     check_rolled_back(&mut session);
-    session.set(Settings { shadow: false, ..session.settings() });
+    session.set_mode(Mode::Active);
     session.advance(SignedDuration::from_mins(10));
     let world = session.simulation.world();
     assert_eq!((disruption_counts(&world).1, disruption_counts(&world).2), (1, 0), "the command is executed after shadow mode ends");

@@ -106,10 +106,10 @@ impl<P: Rights> Run<'_, P> {
         if snapshot.is_left_running() {
             return self.leave_running(&snapshot).await;
         }
-        let has_events = self.settings.shadow || self.records_pod_events(cluster, &mut snapshot).await?;
+        let has_events = self.settings.is_shadow() || self.records_pod_events(cluster, &mut snapshot).await?;
         let mut stored = self.disruptions().await?;
         let before = stored.value.clone();
-        if self.settings.shadow {
+        if self.settings.is_shadow() {
             self.roll_back_all(&snapshot, &mut stored, progress::SHADOW_ENABLED).await?;
         } else {
             let moved = self.advance_commands(&snapshot, &mut stored).await?;
@@ -134,11 +134,11 @@ impl<P: Rights> Run<'_, P> {
         metrics::evaluation(&mut self.report, &decision, &took);
         stored.value.memory = decision.memory.clone();
         self.gauge(&snapshot, &decision, &mut stored.value).await;
-        shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.shadow, &snapshot);
+        shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.is_shadow(), &snapshot);
         let acted = if has_events { self.act(&snapshot, &decision, &mut stored).await } else { Ok(None) };
         // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
         // The next pass stores the verdicts that are missing: what this one did and wants to do must not be forgotten for them.
-        if publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.shadow, &mut self.report).await.is_err() {
+        if publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.is_shadow(), &mut self.report).await.is_err() {
             self.report.count("verdicts_failed");
         }
         self.show(&snapshot, &decision).await?;
@@ -174,7 +174,7 @@ impl<P: Rights> Run<'_, P> {
 
     /// Shows in the cluster what commands did, and the conditions of claims.
     async fn show(&mut self, snapshot: &Snapshot, decision: &Decision) -> Result<(), HandleError> {
-        if self.settings.shadow {
+        if self.settings.is_shadow() {
             return Ok(());
         }
         let notes = std::mem::take(&mut self.notes);
@@ -211,7 +211,7 @@ impl<P: Rights> Run<'_, P> {
         if known.gauged_at.is_none_or(|at| snapshot.now.duration_since(at) >= metrics::STATES_INTERVAL) {
             metrics::states(&mut self.report, decision);
             let cluster = &self.lease.cluster;
-            publish::unreadable_objects(self.ports, cluster, snapshot, self.settings.shadow, &mut self.report).await;
+            publish::unreadable_objects(self.ports, cluster, snapshot, self.settings.is_shadow(), &mut self.report).await;
             known.gauged_at = Some(snapshot.now);
         }
     }
@@ -230,7 +230,7 @@ impl<P: Rights> Run<'_, P> {
         decision: &Decision,
         stored: &mut Stored<Disruptions>,
     ) -> Result<Option<SignedDuration>, HandleError> {
-        if self.settings.shadow {
+        if self.settings.is_shadow() {
             // Proposed before shadow mode was switched on: it must no longer be executed.
             stored.value.resting = None;
             return Ok(None);

@@ -17,7 +17,7 @@ impl<P: Rights> Run<'_, P> {
         let Stored { value: before, revision } = known;
         let is_quiet = before.is_idle() && before.nominated.is_empty() && before.shadow_commands.is_empty();
         // A pass that rang for the next one knows of something.
-        if self.settings.shadow || !is_quiet || before.next_look_at.is_some() {
+        if self.settings.is_shadow() || !is_quiet || before.next_look_at.is_some() {
             return Ok(false);
         }
         let Some(snapshot) = load_kept(self.ports, self.settings, cluster).await? else { return Ok(false) };

@@ -36,7 +36,7 @@ impl<P: Rights> Run<'_, P> {
         snapshot: &Snapshot,
         stored: &mut Stored<Disruptions>,
     ) -> Result<bool, HandleError> {
-        let is_shadowed = |pool: &str| self.settings.shadow || shadow_pools(snapshot).any(|name| name == pool);
+        let is_shadowed = |pool: &str| self.settings.is_shadow() || shadow_pools(snapshot).any(|name| name == pool);
         // Decided before shadow mode was switched on: it must no longer be done.
         stored.value.surplus.retain(|surplus| !is_shadowed(&surplus.node_pool));
         if !stored.value.surplus.is_empty() {
@@ -166,7 +166,7 @@ pub(crate) fn static_pool_changes(settings: &Settings, snapshot: &Snapshot, know
 
 /// Why a pool is not changed now, if so. Pure.
 pub(crate) fn blocked_reason(settings: &Settings, change: &StaticChange, hidden: &[String]) -> Option<String> {
-    if settings.shadow || change.shadow {
+    if settings.is_shadow() || change.shadow {
         let (more, fewer) = (change.launch.len(), change.delete.len());
         return Some(format!("would (shadow mode) launch {more} machines and delete {fewer}"));
     }

@@ -21,6 +21,7 @@ use whittle_claims::{Claim, ClaimSpec, Deletion, DeletionReason, Event, Machine,
 use whittle_disruption::{DisruptionEvent, KeepReason, LedgerEntry, StaticChange, Verdict, VerdictReason};
 use whittle_model::disruption::{Memory, Move, Removal, Savings};
 use whittle_model::scheduling::NewClaim;
+use whittle_ports::Mode;
 use whittle_testkit::{at, begun, machine, planned, stored};
 use whittle_units::Price;
 
@@ -335,7 +336,7 @@ fn a_static_pool_is_not_changed_in_shadow_mode_or_with_unreadable_claims() {
     assert_eq!(statics::blocked_reason(&live, &change(2), &["other-1".to_owned(), "fixedly-1".to_owned()]), None);
     let hidden = statics::blocked_reason(&live, &change(2), &["fixed-1".to_owned()]).unwrap();
     assert_eq!(hidden, "its machines cannot be counted: NodeClaim fixed-1 cannot be read");
-    let shadow = Settings { shadow: true, ..Settings::default() };
+    let shadow = Settings { mode: Mode::Shadow, ..Settings::default() };
     assert_eq!(statics::blocked_reason(&shadow, &change(2), &none).unwrap(), "would (shadow mode) launch 2 machines and delete 0");
     assert!(statics::blocked_reason(&live, &StaticChange { shadow: true, ..change(2) }, &none).is_some());
 }

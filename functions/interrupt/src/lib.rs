@@ -73,7 +73,7 @@ impl<P: Rights> Run<'_, P> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(claim) = self.ports.store().by_instance(instance).await? else {
                 report.count("unknown_instances");
-                let waits = is_told_once(self.kind) && !self.settings.shadow && is_redelivered(self.sent_at, self.ports.clock().now());
+                let waits = is_told_once(self.kind) && !self.settings.is_shadow() && is_redelivered(self.sent_at, self.ports.clock().now());
                 if waits && self.has_launches.get_or_read(self.find_launches()).await? {
                     return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
                 }
@@ -109,7 +109,7 @@ impl<P: Rights> Run<'_, P> {
         if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, self.kind, self.noticed_at(now))) {
             report.count("repeats");
             // The run that stored it may have died before it sent the doorbells.
-            if self.kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !self.settings.shadow {
+            if self.kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !self.settings.is_shadow() {
                 self.send_doorbells(&claim.value).await?;
             }
             return self.store_stock_out(&claim.value, now).await;
@@ -121,7 +121,7 @@ impl<P: Rights> Run<'_, P> {
         let subject = format!("nodeclaim/{}", claim.value.key.name);
         let cluster = &claim.value.key.cluster;
         let mut applied = Report::default();
-        let ended = if ends && !self.settings.shadow {
+        let ended = if ends && !self.settings.is_shadow() {
             let ended = self.delete_claim(claim, &message, now).await?;
             applied.count("ended");
             applied.metric(metrics::NodeClaimsDisrupted::of(&claim.value, self.kind.as_str()));
@@ -139,7 +139,7 @@ impl<P: Rights> Run<'_, P> {
         let recorded = record_decisions(self.ports.store(), cluster, &applied.decisions).await;
         recorded.count_failure(&mut applied, "decisions_unrecorded");
         report.absorb(applied);
-        if !self.settings.shadow {
+        if !self.settings.is_shadow() {
             self.publish(&claim.value, self.kind.event_reason(), self.kind.ends_claim(), &message).await;
             if ends {
                 for event in ClusterEvent::of_interruption(&claim.value) {

@@ -87,7 +87,7 @@ pub(crate) struct Run<'a, P> {
 /// Launches the named claims, or all due claims if none is named.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, claims: &[ClaimName]) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    if settings.shadow {
+    if settings.is_shadow() {
         return Ok(report);
     }
     // Launches come first, and do not look for dry runs.

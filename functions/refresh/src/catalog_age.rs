@@ -123,7 +123,7 @@ impl<P: Rights> Run<'_, P> {
     /// Shows why prices could not be read, which no other object does: nodes are chosen by prices that stand in, and types without one are
     /// left out.
     pub(crate) async fn report_prices(&self, class: &Ec2NodeClass, done: &Done) {
-        let Some(error) = done.prices_failed.as_ref().filter(|_| !self.settings.shadow) else { return };
+        let Some(error) = done.prices_failed.as_ref().filter(|_| !self.settings.is_shadow()) else { return };
         let message = format!(
             "on-demand prices of the region could not be read: {error}. They are read again within {} minutes; until then the latest ones or a \
              built-in table stand in, and types without a price there are not launched. If the call is denied, allow pricing:GetProducts for \

@@ -142,7 +142,7 @@ async fn profile<C: Discovery>(cloud: &C, cluster: &ClusterName, class: &Ec2Node
         return Ok(of_role(None, None));
     }
     // Nothing is created in shadow mode; plans only need the name.
-    if settings.shadow {
+    if settings.is_shadow() {
         return Ok(of_role(Some(cloud.instance_profile_name(cluster, class, role)), None));
     }
     match cloud.ensure_instance_profile(cluster, class, role, &tags).await {

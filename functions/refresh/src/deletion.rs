@@ -145,12 +145,12 @@ impl<P: Rights> ClassDeletions<'_, P> {
         let users = users(name, self.claims, self.unreadable, self.objects);
         if Safeguard::ClassHeldByClaims.stops(!users.is_empty()) {
             done.report.count("classes_held");
-            if let Some(class) = class.filter(|_| !self.run.settings.shadow) {
+            if let Some(class) = class.filter(|_| !self.run.settings.is_shadow()) {
                 publish_event(self.run.ports.cluster(), self.run.cluster, &waiting_event(class, &users)).await;
             }
             return Ok(());
         }
-        if self.run.settings.shadow {
+        if self.run.settings.is_shadow() {
             return Ok(());
         }
         // Created resources are found by the class's name: those of a namesake are kept.

@@ -20,7 +20,7 @@ impl<P: Rights> Run<'_, P> {
         done: &mut Done,
     ) -> Result<(Ec2NodeClass, NodeClassRecord), HandleError> {
         let (updated, record) = &resolved;
-        if !self.settings.node_class_dry_runs || self.settings.shadow || !record.is_ready() {
+        if !self.settings.node_class_dry_runs || self.settings.is_shadow() || !record.is_ready() {
             return Ok(resolved);
         }
         let (name, pools, now) = (record.name(), pools_of(class, objects), self.ports.clock().now());

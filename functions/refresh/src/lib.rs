@@ -26,8 +26,8 @@ use whittle_ec2::facts::Catalog;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     CatalogWriter, ClaimStore, Clock, CloudError, ClusterError, ClusterReader, ClusterRecord, DecisionLog, Discovery, HandleError, Listing,
-    Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, note_health, publish_event,
-    publish_events, rights, unless_conflict, update_record, write_pool_statuses,
+    Mode, Queues, RecordReader, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, Update, note_health,
+    publish_event, publish_events, rights, unless_conflict, update_record, write_pool_statuses,
 };
 use whittle_snapshot::{PoolFacts, pool_status, warm};
 use whittle_units::{ClusterName, SignedDuration};
@@ -108,7 +108,8 @@ async fn refresh<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName
     let objects = objects?;
     // Statuses and finalizers are Karpenter's to write while it runs.
     let karpenter_runs = objects.running_karpenter(ports.clock().now()).is_some();
-    let settings = &Settings { shadow: settings.shadow || karpenter_runs, ..settings.clone() };
+    let mode = if karpenter_runs { Mode::Shadow } else { settings.mode };
+    let settings = &Settings { mode, ..settings.clone() };
     let run = Run { settings, ..run };
     let mut failure = None;
     let uninstalling = uninstalling?.map(|record| record.value.nodes);
@@ -212,11 +213,11 @@ impl<P: Rights> Run<'_, P> {
             Some(_) => {}
             None => self.store_if_changed(&record, done).await?,
         }
-        for event in classes::events(class, &updated).into_iter().filter(|_| !self.settings.shadow) {
+        for event in classes::events(class, &updated).into_iter().filter(|_| !self.settings.is_shadow()) {
             let _ = publish_event(self.ports.cluster(), self.cluster, &event).await;
         }
-        let updated = if self.settings.shadow { updated } else { deletion::with_finalizer(&updated) };
-        if updated != *class && !self.settings.shadow {
+        let updated = if self.settings.is_shadow() { updated } else { deletion::with_finalizer(&updated) };
+        if updated != *class && !self.settings.is_shadow() {
             match self.ports.cluster().write_node_class_status(self.cluster, &updated).await {
                 Ok(()) => publish_events(self.ports, self.cluster, &classes::changes(class, &updated), &mut done.report).await,
                 Err(_) => done.report.count("statuses_failed"),
@@ -230,7 +231,7 @@ impl<P: Rights> Run<'_, P> {
     async fn report_failed(&self, class: &Ec2NodeClass, failed: &[FailedCall], done: &mut Done) -> Option<CloudError> {
         let first = failed.first()?;
         done.report.count("classes_failed");
-        let refused = failed.iter().filter(|_| !self.settings.shadow);
+        let refused = failed.iter().filter(|_| !self.settings.is_shadow());
         let events: Vec<_> = refused.filter_map(|call| unanswered::refused_event(class, &call.error)).collect();
         for event in &events {
             publish_event(self.ports.cluster(), self.cluster, event).await;
@@ -249,7 +250,7 @@ impl<P: Rights> Run<'_, P> {
 
     /// Writes the statuses of NodePools that changed; those for which there is no time `sweep` writes.
     async fn update_pools(&self, objects: &ClusterObjects, claims: &[Stored<Claim>], done: &mut Done) -> Result<(), HandleError> {
-        if self.settings.shadow {
+        if self.settings.is_shadow() {
             return Ok(());
         }
         let store = self.ports.store();

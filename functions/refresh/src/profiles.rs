@@ -36,7 +36,7 @@ impl<P: Rights> Run<'_, P> {
     /// Deletes the profiles that two looks have found unused. Only those that Whittle made for this cluster are looked at.
     pub(crate) async fn collect_profiles(&self, objects: &ClusterObjects, done: &mut Done) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
-        if self.settings.shadow || !is_complete(objects) {
+        if self.settings.is_shadow() || !is_complete(objects) {
             return Ok(());
         }
         let known = self.ports.store().read::<UnusedProfiles>(self.cluster, UnusedProfiles::NAME).await?;

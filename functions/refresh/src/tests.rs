@@ -22,7 +22,7 @@ use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
 use whittle_ports::{
     Adapters, CatalogRead, CatalogWriter, ClaimStore, ClassProfile, CloudError, CloudErrorKind, ClusterReader, ClusterRecord, Discovery,
-    LaunchTemplates, RecordReader, Records, RegionStore, Report, Scope, Settings,
+    LaunchTemplates, Mode, RecordReader, Records, RegionStore, Report, Scope, Settings,
 };
 use whittle_sim::region::Reservation;
 use whittle_sim::{SimPorts, Simulation};
@@ -125,7 +125,7 @@ fn statuses_of_many_pools_are_written_at_once_and_those_without_time_are_left_to
         block_on(run.update_pools(&objects, &[], &mut done)).unwrap();
         (["pool_statuses", "pool_statuses_failed", "handed_over"].map(|word| done.report.counted(word)), done.changed)
     };
-    let shadow = Settings { shadow: true, ..Settings::default() };
+    let shadow = Settings { mode: Mode::Shadow, ..Settings::default() };
     assert_eq!(update(&shadow, 60_000), ([0, 0, 0], false));
     assert_eq!(update(&Settings::default(), 1_900), ([0, 0, 1], false));
     assert_eq!(update(&Settings::default(), 2_700), ([16, 0, 1], true), "sixteen are written at once");
@@ -173,7 +173,7 @@ fn shadow_mode_creates_no_instance_profile_and_plans_with_its_name() {
     simulation.world().cluster.objects.create(class, now());
     let ports = simulation.ports();
     let adapters = Adapters::all(&ports);
-    block_on(crate::handle(adapters, &Settings { shadow: true, ..Settings::default() }, &cluster())).unwrap();
+    block_on(crate::handle(adapters, &Settings { mode: Mode::Shadow, ..Settings::default() }, &cluster())).unwrap();
     assert_eq!(made(&simulation).1, 0, "nothing was written to IAM");
     assert_eq!(record(&simulation).unwrap().instance_profile, "c_default");
 }
@@ -347,7 +347,7 @@ fn shadow_mode_neither_adds_nor_removes_finalizers() {
     let simulation = world();
     delete_class(&simulation);
     let ports = simulation.ports();
-    let settings = Settings { shadow: true, ..Settings::default() };
+    let settings = Settings { mode: Mode::Shadow, ..Settings::default() };
     for _ in 0..3 {
         let adapters = Adapters::all(&ports);
         block_on(crate::handle(adapters, &settings, &cluster())).unwrap();

@@ -60,7 +60,7 @@ pub(crate) struct Run<'a, P> {
 /// doorbell that comes while another works is left to that one, which looks again before it ends.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
     let mut report = Report::default();
-    if settings.shadow {
+    if settings.is_shadow() {
         return Ok(report);
     }
     if Turn::is_left_to_another(ports, cluster).await {

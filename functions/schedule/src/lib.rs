@@ -115,7 +115,7 @@ impl<P: Rights> Run<'_, P> {
         set_aside::over_quota(&mut plan, &snapshot, &mut report);
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
         write::longest_wait(&mut report, &snapshot, &plan);
-        let created = if self.settings.shadow {
+        let created = if self.settings.is_shadow() {
             self.record_shadow_plan(&snapshot, &plan, &mut report).await;
             Vec::new()
         } else {
@@ -123,7 +123,7 @@ impl<P: Rights> Run<'_, P> {
         };
         write::record_all_left_out(&mut report, &plan, &snapshot);
         let mut published = true;
-        if self.settings.shadow {
+        if self.settings.is_shadow() {
             self.store_expected(&snapshot, &plan, &mut report).await;
         } else {
             let (announced, ()) = join!(self.announce(&plan, &created), self.store_expected(&snapshot, &plan, &mut report));
@@ -161,7 +161,7 @@ impl<P: Rights> Run<'_, P> {
     /// Rings `consolidate`, which tells of objects that cannot be read: in a cluster without claims no tick does (ADR 0065). The next run
     /// repeats what cannot be sent.
     async fn ring_for_unreadable(&self, unbound: &ClusterObjects, snapshot: &Snapshot) {
-        let is_rung_by_ticks = self.settings.shadow || !snapshot.claims.is_empty() || !snapshot.hidden.is_empty();
+        let is_rung_by_ticks = self.settings.is_shadow() || !snapshot.claims.is_empty() || !snapshot.hidden.is_empty();
         if is_rung_by_ticks || unbound.unreadable.is_empty() {
             return;
         }

@@ -25,7 +25,7 @@ impl<P: Rights> Run<'_, P> {
     /// What earlier runs left to this one.
     pub(crate) async fn memory(&self) -> StoredMemory {
         let (store, cluster) = (self.ports.store(), self.cluster);
-        let shadow = async { if self.settings.shadow { Some(state::read::<ShadowPlan>(store, cluster).await) } else { None } };
+        let shadow = async { if self.settings.is_shadow() { Some(state::read::<ShadowPlan>(store, cluster).await) } else { None } };
         let (expected, unplaced, round, shadow) = join!(
             state::read_pages::<ExpectedPage>(store, cluster),
             state::read::<Unplaced>(store, cluster),

@@ -75,7 +75,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let mut report = Report::default();
     // In shadow mode as well: plans and what they would launch depend on it.
     let shifted = before_all(ports, settings, cluster, &mut report).await?;
-    if settings.shadow {
+    if settings.is_shadow() {
         return Ok(report);
     }
     let uninstallation = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
     use futures::executor::block_on;
     use whittle_claims::{Claim, Function, LeftNodes, Revision, Uninstall};
-    use whittle_ports::{Adapters, Records};
+    use whittle_ports::{Adapters, Mode, Records};
     use whittle_testkit::{TestWorld, at, default_spec, key, pool_named};
 
     fn world(replicas: Option<i64>) -> TestWorld {
@@ -55,7 +55,7 @@ mod tests {
         assert!(!rings(&world(Some(0)), &settings), "it wants none");
         assert!(!rings(&world(None), &settings), "pods ask for those of this one");
         assert!(!rings(&world(Some(2)), &Settings { static_capacity: false, ..Settings::default() }));
-        assert!(!rings(&world(Some(2)), &Settings { shadow: true, ..Settings::default() }), "its tick rings anyway");
+        assert!(!rings(&world(Some(2)), &Settings { mode: Mode::Shadow, ..Settings::default() }), "its tick rings anyway");
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub(crate) fn is_released(instance: &Instance) -> bool {
 pub async fn uninstall<P: Rights>(ports: P, settings: &Settings, request: &UninstallRequest) -> Result<Report, HandleError> {
     let cluster = &request.cluster;
     let now = ports.clock().now();
-    if request.dry_run || settings.shadow {
+    if request.dry_run || settings.is_shadow() {
         let (remaining, _) = read_remaining(ports, cluster, request.nodes).await?;
         let mut report = Report::default();
         for line in plan(&remaining, request.nodes) {

@@ -64,7 +64,7 @@ pub(crate) struct Run<P> {
 /// Advances the termination of one claim. A claim that is not being deleted is left alone.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) -> Result<Report, HandleError> {
     let Some(stored) = ports.store().get(claim).await? else { return Ok(Report::default()) };
-    if settings.shadow || stored.value.deletion.is_none() && stored.value.is_live() {
+    if settings.is_shadow() || stored.value.deletion.is_none() && stored.value.is_live() {
         return Ok(Report::default());
     }
     let mut run = Run { ports, zonal_shift: settings.zonal_shift, claim: stored, report: Report::default() };

@@ -62,7 +62,7 @@ pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use report::{Amount, Counted, Measured, Report};
 pub use safeguard::Safeguard;
-pub use settings::{Batching, Expressions, Scheduling, Settings};
+pub use settings::{Batching, Expressions, Mode, Scheduling, Settings};
 pub use store::{
     CLAIMS_PER_REQUEST, CatalogWriter, ClaimStore, DecisionLog, Erase, Leases, Listing, RecordReader, RecordRemoval, Records, RegionStore,
     StoreError, TokenBuckets, is_owned, readable,

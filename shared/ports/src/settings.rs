@@ -10,13 +10,21 @@ use whittle_ec2::instance_types;
 pub use whittle_ec2::kubelet::Expressions;
 use whittle_units::{ClusterName, Price, SignedDuration};
 
+/// What is done with what is decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    #[default]
+    Active,
+    /// It is recorded, and nothing is changed.
+    Shadow,
+}
+
 /// What an operator sets for a deployment; the same for every function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The clusters that the deployment serves; doorbells for others are refused.
     pub clusters: Vec<ClusterName>,
-    /// Shadow mode: decide and record, change nothing.
-    pub shadow: bool,
+    pub mode: Mode,
     /// Instance profile of node classes converted from alpha templates without role and profile.
     pub default_instance_profile: Option<String>,
     /// Role for the same; ignored when the profile is set.
@@ -126,6 +134,12 @@ impl Default for Scheduling {
 const TYPES: instance_types::Settings = instance_types::Settings::standard();
 
 impl Settings {
+    /// Whether decisions are recorded only.
+    #[must_use]
+    pub fn is_shadow(&self) -> bool {
+        self.mode == Mode::Shadow
+    }
+
     /// Those that instance types depend on.
     #[must_use]
     pub fn instance_types(&self) -> instance_types::Settings {
@@ -142,7 +156,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             clusters: Vec::new(),
-            shadow: false,
+            mode: Mode::default(),
             default_instance_profile: None,
             default_node_role: None,
             spot_to_spot: false,

@@ -6,7 +6,7 @@ use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::settings::share;
 use whittle_aws::{Isolation, QueueUrls};
 use whittle_ports::metrics::{self, Level};
-use whittle_ports::{Batching, Expressions, NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
+use whittle_ports::{Batching, Expressions, Mode, NamePatterns, NamePatternsError, Scheduling, Settings, names_of};
 use whittle_units::{ClusterName, SignedDuration};
 
 /// Name of the DynamoDB table.
@@ -234,7 +234,7 @@ impl Environment {
                 cluster_node_roles,
                 relay_callers,
                 clusters,
-                shadow: switch(MODE, "shadow", "active", "active, shadow")?,
+                mode: if switch(MODE, "shadow", "active", "active, shadow")? { Mode::Shadow } else { Mode::Active },
                 default_instance_profile: optional(DEFAULT_INSTANCE_PROFILE),
                 default_node_role: optional(DEFAULT_NODE_ROLE),
                 spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
@@ -333,7 +333,7 @@ mod tests {
     fn a_complete_environment_is_read() {
         let environment = read(&complete()).expect("it is complete");
         assert_eq!(environment.settings.clusters, [ClusterName::new("a"), ClusterName::new("b")]);
-        assert!(environment.settings.shadow);
+        assert!(environment.settings.is_shadow());
         assert_eq!(environment.settings.default_node_role, None, "an empty parameter counts as unset");
         assert_eq!(environment.relay_secret_parameter.as_deref(), Some("/whittle/relay"));
         assert!(environment.settings.static_capacity, "it is enabled by default");

@@ -101,7 +101,7 @@ where
         sent
     });
     let has_claims = &async |cluster: &ClusterName| shell.store.has_claims(cluster).await;
-    let (queues, is_shadow) = (&shell.queues, shell.settings.shadow);
+    let (queues, is_shadow) = (&shell.queues, shell.settings.is_shadow());
     let rung = stream::iter(decoded.ticked).map(|cluster| ring_others(queues, is_shadow, has_claims, cluster));
     let sent = sent.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>();
     let rung = rung.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>();

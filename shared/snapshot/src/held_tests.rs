@@ -4,7 +4,7 @@ use crate::{ADOPTION_WAIT, Snapshot, is_overdue};
 use std::collections::BTreeMap;
 use whittle_api::{ClusterObjects, KarpenterSign};
 use whittle_claims::{LeftNodes, Sighting};
-use whittle_ports::Settings;
+use whittle_ports::{Mode, Settings};
 use whittle_testkit::at;
 use whittle_units::Timestamp;
 
@@ -16,7 +16,7 @@ fn with_karpenter(renewed_at: Option<i64>) -> Snapshot {
 
 #[test]
 fn no_decision_is_made_while_karpenter_runs_except_in_shadow_mode() {
-    let (active, shadow) = (Settings::default(), Settings { shadow: true, ..Settings::default() });
+    let (active, shadow) = (Settings::default(), Settings { mode: Mode::Shadow, ..Settings::default() });
     for running in [None, Some(-5), Some(-119), Some(3)] {
         assert_eq!(with_karpenter(running).held(&active), Some("held_by_karpenter"), "{running:?}");
         assert_eq!(with_karpenter(running).held(&shadow), None);
@@ -30,7 +30,7 @@ fn no_decision_is_made_while_a_node_claim_has_no_claim() {
     assert_eq!(known.held(&Settings::default()), None);
     let behind = Snapshot { unclaimed: vec!["default-1".into()], ..known };
     assert_eq!(behind.held(&Settings::default()), Some("held_for_adoption"));
-    assert_eq!(behind.held(&Settings { shadow: true, ..Settings::default() }), None);
+    assert_eq!(behind.held(&Settings { mode: Mode::Shadow, ..Settings::default() }), None);
 }
 
 #[test]

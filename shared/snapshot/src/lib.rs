@@ -240,7 +240,7 @@ impl Snapshot {
     /// twice, and nodes of another controller disrupted.
     #[must_use]
     pub fn held(&self, settings: &Settings) -> Option<&'static str> {
-        if settings.shadow {
+        if settings.is_shadow() {
             return None;
         }
         if self.read.running_karpenter(self.now).is_some() {
@@ -392,8 +392,8 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     name_clashes::rename_provisioners(&mut read);
     let mut classes: Vec<_> = classes.into_iter().map(|stored| stored.value).collect();
     classes.retain(|record| !record.is_replaced(&read.node_classes));
-    templates::show_status(&mut read.node_classes, &classes, settings.shadow);
-    if settings.shadow {
+    templates::show_status(&mut read.node_classes, &classes, settings.is_shadow());
+    if settings.is_shadow() {
         // Shadow mode writes no conditions: those in the cluster are old.
         let now = ports.clock().now();
         let facts = PoolFacts { objects: &read, classes: &classes, claims: &claims, health: &[], nodes: None };

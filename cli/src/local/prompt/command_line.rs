@@ -242,6 +242,15 @@ pub enum Mode {
     Shadow,
 }
 
+impl From<Mode> for whittle_ports::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Active => Self::Active,
+            Mode::Shadow => Self::Shadow,
+        }
+    }
+}
+
 /// `get`
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {

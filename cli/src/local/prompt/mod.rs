@@ -37,7 +37,7 @@ use whittle_sim::World;
 pub(super) fn main(place: &Place, mode: Mode, files: &[PathBuf], page: &PageArgs) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     let mut prompt = Prompt { stop: Arc::clone(&stop), paints: printing::paints(), ..Prompt::new(place) };
-    prompt.session.set_shadow(mode == Mode::Shadow);
+    prompt.session.set_mode(mode.into());
     match prompt.begin_with(files) {
         Ok(text) => say!("{text}"),
         Err(error) => {
@@ -230,9 +230,9 @@ impl Prompt {
     /// Switches shadow mode on or off, and says which it is.
     fn mode(&mut self, mode: Option<Mode>) -> String {
         if let Some(mode) = mode {
-            self.session.set_shadow(mode == Mode::Shadow);
+            self.session.set_mode(mode.into());
         }
-        if self.session.settings().shadow {
+        if self.session.settings().is_shadow() {
             return "shadow: Whittle decides and reports, and changes nothing; `mode active` ends that\n".to_owned();
         }
         "active: Whittle acts on what it decides\n".to_owned()

@@ -17,6 +17,7 @@ use whittle_api::labels;
 use whittle_api::manifest::{self, Object};
 use whittle_disruption::LedgerEntry;
 use whittle_ec2::network::{Image, ImageVariant, SecurityGroup};
+use whittle_ports::Mode;
 use whittle_sim::{Faults, Function, Functions, Line, Mutant, World};
 use whittle_units::{InstanceId, Timestamp};
 
@@ -344,7 +345,11 @@ impl<'a> Player<'a> {
             Step::Tags(tags) => self.tags(tags),
             Step::Settings(change) => {
                 let mut settings = self.session.settings();
-                settings.shadow = change.shadow.unwrap_or(settings.shadow);
+                settings.mode = match change.shadow {
+                    Some(true) => Mode::Shadow,
+                    Some(false) => Mode::Active,
+                    None => settings.mode,
+                };
                 settings.spot_to_spot = change.spot_to_spot.unwrap_or(settings.spot_to_spot);
                 settings.act_on_rebalance = change.act_on_rebalance.unwrap_or(settings.act_on_rebalance);
                 settings.node_repair = change.node_repair.unwrap_or(settings.node_repair);

@@ -10,7 +10,7 @@ use whittle_api::labels;
 use whittle_claims::{Bucket, BucketName, ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision, ShiftedZones};
 use whittle_ec2::fleet::{LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, RecordReader, Records, Settings, TokenBuckets};
+use whittle_ports::{Adapters, Mode, RecordReader, Records, Settings, TokenBuckets};
 use whittle_snapshot::{Reserved, TypeInputs};
 use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;
@@ -99,7 +99,9 @@ fn launches_come_before_dry_runs_and_named_ones_make_none() {
 
 #[test]
 fn no_dry_run_is_made_where_the_setting_is_off_or_in_shadow_mode() {
-    for settings in [Settings { node_class_dry_runs: false, ..Settings::default() }, Settings { shadow: true, ..Settings::default() }] {
+    let unasked = Settings { node_class_dry_runs: false, ..Settings::default() };
+    let shadow = Settings { mode: Mode::Shadow, ..Settings::default() };
+    for settings in [unasked, shadow] {
         let simulation = with_class();
         request(&simulation, "a");
         let ports = simulation.ports();

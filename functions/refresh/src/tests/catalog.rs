@@ -5,7 +5,7 @@ use futures::executor::block_on;
 use whittle_claims::{CatalogAttempt, CatalogReads};
 use whittle_ec2::facts::Catalog;
 use whittle_ports::contracts::{Fault, Faulty};
-use whittle_ports::{Adapters, CatalogWriter, Clock, HandleError, RegionStore, Settings, StoreError};
+use whittle_ports::{Adapters, CatalogWriter, Clock, HandleError, Mode, RegionStore, Settings, StoreError};
 use whittle_sim::SimPorts;
 use whittle_testkit::TestWorld;
 use whittle_units::{ClusterName, Price, SignedDuration};
@@ -217,17 +217,17 @@ fn prices_that_cannot_be_read_are_shown_and_read_again_within_a_quarter_of_an_ho
     simulation.run_for(SignedDuration::from_hours(12));
     simulation.world().region.denied.insert("GetProducts");
     let ec2 = Counting::over(&ports);
-    let run = |shadow: bool| {
-        let settings = Settings { shadow, ..Settings::default() };
+    let run = |mode: Mode| {
+        let settings = Settings { mode, ..Settings::default() };
         let report = block_on(crate::handle(over(&ports, &ec2), &settings, &cluster())).unwrap();
         let is_measured = report.metrics.iter().any(|one| one.metric == "whittle_prices_not_read_total");
         assert_eq!(is_measured, report.counted("prices_not_read") > 0);
         (report.counted("prices_not_read"), ec2.counts()[0])
     };
-    assert_eq!(run(true), (1, 1));
+    assert_eq!(run(Mode::Shadow), (1, 1));
     assert!(told_of_prices(&simulation).is_empty(), "shadow mode writes nothing to the cluster");
     for reads in [1, 1, 1, 2, 2] {
-        assert_eq!(run(false), (1, reads), "of runs every five minutes, each reports it and the fourth reads again");
+        assert_eq!(run(Mode::Active), (1, reads), "of runs every five minutes, each reports it and the fourth reads again");
         simulation.run_for(SignedDuration::from_mins(5));
     }
     let told = told_of_prices(&simulation);
@@ -236,10 +236,10 @@ fn prices_that_cannot_be_read_are_shown_and_read_again_within_a_quarter_of_an_ho
     assert_eq!(stored.on_demand_price("m5.large"), Some(Price::from_dollars(9.0)), "the latest prices stay");
     simulation.world().region.denied.clear();
     simulation.run_for(SignedDuration::from_mins(5));
-    assert_eq!(run(false), (0, 3));
+    assert_eq!(run(Mode::Active), (0, 3));
     assert!(stored_catalog(&ports) == current);
     simulation.run_for(SignedDuration::from_hours(11));
-    assert_eq!(run(false), (0, 3), "and then as seldom as ever");
+    assert_eq!(run(Mode::Active), (0, 3), "and then as seldom as ever");
 }
 
 #[test]

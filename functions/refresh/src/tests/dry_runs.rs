@@ -5,7 +5,7 @@ use futures::executor::block_on;
 use whittle_api::conditions;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
 use whittle_claims::{ClassDryRun, DryRunFailure, Function};
-use whittle_ports::{Adapters, RecordReader, Records, Settings};
+use whittle_ports::{Adapters, Mode, RecordReader, Records, Settings};
 use whittle_testkit::TestWorld;
 use whittle_units::SignedDuration;
 
@@ -114,7 +114,9 @@ fn a_failed_class_stays_closed_while_addresses_are_used() {
 
 #[test]
 fn nothing_is_requested_or_shown_where_dry_runs_are_off_or_in_shadow_mode() {
-    for settings in [Settings { node_class_dry_runs: false, ..Settings::default() }, Settings { shadow: true, ..Settings::default() }] {
+    let unasked = Settings { node_class_dry_runs: false, ..Settings::default() };
+    let shadow = Settings { mode: Mode::Shadow, ..Settings::default() };
+    for settings in [unasked, shadow] {
         let simulation = world();
         answer(&simulation, Some("CreateFleetAuthCheckFailed"));
         let before = known(&simulation);

@@ -5,7 +5,7 @@ use crate::profiles::{LOOK_INTERVAL, UnusedProfiles};
 use futures::executor::block_on;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::{ConditionStatus, conditions};
-use whittle_ports::{Adapters, CloudError, CloudErrorKind, RecordReader, RecordRemoval, Settings};
+use whittle_ports::{Adapters, CloudError, CloudErrorKind, Mode, RecordReader, RecordRemoval, Settings};
 use whittle_testkit::{TestWorld, instance_of, machine};
 use whittle_units::SignedDuration;
 
@@ -85,7 +85,7 @@ fn nothing_is_deleted_while_a_class_cannot_be_read_in_shadow_mode_or_of_another_
     assert_eq!(profiles(&simulation).len(), 4, "the class that cannot be read may use it");
     simulation.world().show_all();
     let ports = simulation.ports();
-    let settings = Settings { shadow: true, ..Settings::default() };
+    let settings = Settings { mode: Mode::Shadow, ..Settings::default() };
     block_on(crate::handle(Adapters::all(&ports), &settings, &cluster())).unwrap();
     assert_eq!(profiles(&simulation).len(), 4);
     run(&simulation);

@@ -6,7 +6,7 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Function, FunctionHealth, Revision, step};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{Adapters, Clock, RecordReader, Records, Settings};
+use whittle_ports::{Adapters, Clock, Mode, RecordReader, Records, Settings};
 use whittle_sim::{SimPorts, Simulation};
 use whittle_testkit::{TestWorld, at, key, pool_named};
 use whittle_units::{ClusterName, SignedDuration};
@@ -61,19 +61,19 @@ const SILENT: &str = "whittle_schedule_silent";
 
 #[test]
 fn functions_that_do_not_go_on_are_told_also_in_shadow_mode() {
-    for shadow in [false, true] {
-        let settings = Settings { shadow, ..Settings::default() };
+    for mode in [Mode::Active, Mode::Shadow] {
+        let settings = Settings { mode, ..Settings::default() };
         let mut simulation = still();
         assert!(told(&simulation, &settings).is_empty(), "from now on schedule is waited for");
         assert_eq!(told_each_minute(&mut simulation, &settings, 9).concat(), Vec::<&str>::new());
-        assert_eq!(told_each_minute(&mut simulation, &settings, 2), [[SILENT], [SILENT]], "shadow: {shadow}");
+        assert_eq!(told_each_minute(&mut simulation, &settings, 2), [[SILENT], [SILENT]], "{mode:?}");
         renew(&simulation);
         let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
         let failing = FunctionHealth { failing_since: Some(ports.now()), ..FunctionHealth::well(Function::Refresh, ports.now()) };
         block_on(ports.write(&cluster, &failing, Revision::ABSENT)).unwrap();
         assert!(told(&simulation, &settings).is_empty(), "both may be well soon");
         let last = told_each_minute(&mut simulation, &settings, 30).pop().unwrap();
-        assert_eq!(last, [SILENT, "whittle_refresh_fails"], "shadow: {shadow}");
+        assert_eq!(last, [SILENT, "whittle_refresh_fails"], "{mode:?}");
     }
 }
 

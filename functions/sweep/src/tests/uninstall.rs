@@ -8,7 +8,7 @@ use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ConditionStatus, KarpenterSign, conditions};
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ports::{Adapters, ClaimStore, LaunchTemplates, Leases, RecordReader, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, LaunchTemplates, Leases, Mode, RecordReader, Report, Settings};
 use whittle_sim::Simulation;
 use whittle_testkit::TestWorld;
 use whittle_units::{ClusterName, InstanceId, SignedDuration};
@@ -88,7 +88,7 @@ fn templates(simulation: &Simulation) -> usize {
 #[test]
 fn a_dry_run_lists_the_steps_and_changes_nothing() {
     let request = dry_run(LeftNodes::Drain);
-    let (active, shadow) = (Settings::default(), Settings { shadow: true, ..Settings::default() });
+    let (active, shadow) = (Settings::default(), Settings { mode: Mode::Shadow, ..Settings::default() });
     for (is_dry_run, settings) in [(true, &active), (false, &shadow), (true, &shadow)] {
         let simulation = served();
         let report = answer(&simulation, &UninstallRequest { dry_run: is_dry_run, ..request.clone() }, settings);
