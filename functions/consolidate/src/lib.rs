@@ -37,8 +37,9 @@ use whittle_disruption::{Decision, DisruptionEvent, Validated};
 use whittle_model::disruption::{self, Command, Gate, Method, Proposal, Settings as Rules};
 use whittle_model::scheduling::Options;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Nodes, Queues, RecordReader, Records, RegionStore, Report,
-    Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, record_decisions, release_lease, rights,
+    ClaimStore, Clock, ClusterReader, DecisionLog, HandleError, Leases, Mirrors, Mode, Nodes, Queues, RecordReader, Records, RegionStore,
+    Report, Settings, StatusWriter, WorkloadReader, acquire_lease, lease_held_report, publish_event, record_decisions, release_lease,
+    rights,
 };
 use whittle_snapshot::{QuotaRoom, Snapshot, load};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -134,11 +135,11 @@ impl<P: Rights> Run<'_, P> {
         metrics::evaluation(&mut self.report, &decision, &took);
         stored.value.memory = decision.memory.clone();
         self.gauge(&snapshot, &decision, &mut stored.value).await;
-        shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.is_shadow(), &snapshot);
+        shadow_log::update(&mut self.report, &mut stored.value, &decision, self.settings.mode, &snapshot);
         let acted = if has_events { self.act(&snapshot, &decision, &mut stored).await } else { Ok(None) };
         // Reporting comes second: the longer a decision waits, the more pods are bound meanwhile.
         // The next pass stores the verdicts that are missing: what this one did and wants to do must not be forgotten for them.
-        if publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.is_shadow(), &mut self.report).await.is_err() {
+        if publish::store_verdicts(self.ports, cluster, &snapshot, &decision, self.settings.mode, &mut self.report).await.is_err() {
             self.report.count("verdicts_failed");
         }
         self.show(&snapshot, &decision).await?;
@@ -211,7 +212,7 @@ impl<P: Rights> Run<'_, P> {
         if known.gauged_at.is_none_or(|at| snapshot.now.duration_since(at) >= metrics::STATES_INTERVAL) {
             metrics::states(&mut self.report, decision);
             let cluster = &self.lease.cluster;
-            publish::unreadable_objects(self.ports, cluster, snapshot, self.settings.is_shadow(), &mut self.report).await;
+            publish::unreadable_objects(self.ports, cluster, snapshot, self.settings.mode, &mut self.report).await;
             known.gauged_at = Some(snapshot.now);
         }
     }
@@ -262,7 +263,7 @@ impl<P: Rights> Run<'_, P> {
         stored: &mut Stored<Disruptions>,
     ) -> Result<Option<SignedDuration>, HandleError> {
         let Some(command) = commands.first() else { return Ok(None) };
-        publish::record_found(&mut self.report, command, false, snapshot);
+        publish::record_found(&mut self.report, command, Mode::Active, snapshot);
         let proposal =
             Proposal { execute_after: execute_after(command.method, self.settings, snapshot.now), ..command.proposal(snapshot.now) };
         if proposal.execute_after > snapshot.now {

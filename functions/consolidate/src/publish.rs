@@ -14,7 +14,7 @@ use whittle_disruption::{
 };
 use whittle_model::disruption::{Command, Method, Proposal};
 use whittle_ports::{
-    CONCURRENT_REQUESTS, ClusterEvent, HandleError, Involved, RecordReader, Records, Report, concurrently, metrics, publish_event,
+    CONCURRENT_REQUESTS, ClusterEvent, HandleError, Involved, Mode, RecordReader, Records, Report, concurrently, metrics, publish_event,
     unless_conflict,
 };
 use whittle_snapshot::Snapshot;
@@ -38,7 +38,7 @@ pub(crate) async fn store_verdicts<P: Rights>(
     cluster: &ClusterName,
     snapshot: &Snapshot,
     decision: &Decision,
-    shadow: bool,
+    mode: Mode,
     report: &mut Report,
 ) -> Result<(), HandleError> {
     let now = snapshot.now;
@@ -54,9 +54,9 @@ pub(crate) async fn store_verdicts<P: Rights>(
     for verdict in decision.verdicts.iter().filter(|verdict| new.changed.contains(verdict.node.as_str())) {
         let remedies: Vec<String> = verdict.remedy(&snapshot.objects.node_pools).iter().map(ToString::to_string).collect();
         let detail = if remedies.is_empty() { serde_json::Value::Null } else { serde_json::json!({ "remedies": remedies }) };
-        report.explain(now, DecisionKind::Kept, format!("node/{}", verdict.node), verdict_text(decision, verdict, shadow), detail);
+        report.explain(now, DecisionKind::Kept, format!("node/{}", verdict.node), verdict_text(decision, verdict, mode), detail);
     }
-    if shadow {
+    if mode == Mode::Shadow {
         return Ok(());
     }
     let to_publish = decision.verdicts.iter().filter(|verdict| new.to_publish.contains(verdict.node.as_str()));
@@ -69,9 +69,13 @@ pub(crate) async fn store_verdicts<P: Rights>(
 }
 
 /// Publishes Events and a count of objects that cannot be read; `sweep` does so for the kinds that it reads.
-pub(crate) async fn unreadable_objects<P: Rights>(ports: P, cluster: &ClusterName, snapshot: &Snapshot, shadow: bool, report: &mut Report) {
+pub(crate) async fn unreadable_objects<P: Rights>(ports: P, cluster: &ClusterName, snapshot: &Snapshot, mode: Mode, report: &mut Report) {
     let odd = || snapshot.read.unreadable.iter().filter(|odd| !KINDS_OF_SWEEP.contains(&odd.kind.as_str()));
-    let events: Vec<ClusterEvent> = odd().take(if shadow { 0 } else { UNREADABLE_MAX }).map(ClusterEvent::unreadable).collect();
+    let most = match mode {
+        Mode::Active => UNREADABLE_MAX,
+        Mode::Shadow => 0,
+    };
+    let events: Vec<ClusterEvent> = odd().take(most).map(ClusterEvent::unreadable).collect();
     publish_in_time(ports, cluster, &events, report).await;
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
     for odd in odd() {
@@ -83,10 +87,10 @@ pub(crate) async fn unreadable_objects<P: Rights>(ports: P, cluster: &ClusterNam
 }
 
 /// A verdict for the log, marked if shadow mode holds it back. Pure.
-pub(crate) fn verdict_text(decision: &Decision, verdict: &Verdict, shadow: bool) -> String {
+pub(crate) fn verdict_text(decision: &Decision, verdict: &Verdict, mode: Mode) -> String {
     let is_held_back = || decision.shadow.iter().flat_map(|command| &command.removals).any(|removal| removal.node == verdict.node);
     match &verdict.reason {
-        VerdictReason::Chosen { .. } if shadow || is_held_back() => format!("would (shadow mode) {}", verdict.reason),
+        VerdictReason::Chosen { .. } if mode == Mode::Shadow || is_held_back() => format!("would (shadow mode) {}", verdict.reason),
         why => why.to_string(),
     }
 }
@@ -246,8 +250,11 @@ async fn publish_in_time<P: Rights>(ports: P, cluster: &ClusterName, events: &[C
 }
 
 /// Records that a command was found; it waits for its validation delay, or in shadow mode is never executed.
-pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool, snapshot: &Snapshot) {
-    let prefix = if shadow { "would (shadow mode) " } else { "" };
+pub(crate) fn record_found(report: &mut Report, command: &Command, mode: Mode, snapshot: &Snapshot) {
+    let (prefix, counter) = match mode {
+        Mode::Active => ("", "found"),
+        Mode::Shadow => ("would (shadow mode) ", "would_disrupt"),
+    };
     let nodes: Vec<&str> = command.removals.iter().map(|removal| removal.node.as_str()).collect();
     let machines: Vec<String> =
         command.removals.iter().map(|removal| format!("{}/{}/{}", removal.node, removal.instance_type, removal.capacity_type)).collect();
@@ -263,7 +270,7 @@ pub(crate) fn record_found(report: &mut Report, command: &Command, shadow: bool,
     );
     let detail = serde_json::json!({"reason": command.method.reason().as_str(), "nodes": nodes, "machines": machines, "resting": true});
     report.explain(snapshot.now, DecisionKind::Disrupted, format!("command/{}", nodes.join(",")), message, detail);
-    report.count(if shadow { "would_disrupt" } else { "found" });
+    report.count(counter);
 }
 
 /// How long the nodes of a command have been empty, if that is why they go: the longest that their pools ask for. Pure.

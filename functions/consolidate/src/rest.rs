@@ -6,7 +6,7 @@ use crate::{Rights, Run};
 use crate::{decide, metrics, observe, publish, quiet, strays};
 use std::collections::BTreeMap;
 use whittle_claims::Stored;
-use whittle_ports::{ClusterReader, HandleError, Records};
+use whittle_ports::{ClusterReader, HandleError, Mode, Records};
 use whittle_snapshot::load_kept;
 use whittle_units::ClusterName;
 
@@ -38,7 +38,7 @@ impl<P: Rights> Run<'_, P> {
         self.report.count("rested");
         metrics::evaluation(&mut self.report, &decision, &took);
         self.gauge(&snapshot, &decision, &mut after).await;
-        publish::store_verdicts(self.ports, cluster, &snapshot, &decision, false, &mut self.report).await?;
+        publish::store_verdicts(self.ports, cluster, &snapshot, &decision, Mode::Active, &mut self.report).await?;
         if after != before {
             self.ports.store().write(cluster, &after, revision).await?;
         }

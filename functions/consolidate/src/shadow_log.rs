@@ -5,7 +5,7 @@ use crate::state::Disruptions;
 use whittle_claims::{DecisionKind, DecisionRecord};
 use whittle_disruption::{Decision, LedgerEntry};
 use whittle_model::disruption::Command;
-use whittle_ports::Report;
+use whittle_ports::{Mode, Report};
 use whittle_snapshot::Snapshot;
 use whittle_units::Timestamp;
 
@@ -15,9 +15,12 @@ pub const SHADOW: &str = "shadow";
 
 /// Records the commands that shadow mode holds back: all of a cluster in shadow mode, and those of pools in shadow mode. Nothing
 /// is written while they stay the same.
-pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &Decision, shadow: bool, snapshot: &Snapshot) {
+pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &Decision, mode: Mode, snapshot: &Snapshot) {
     let now = snapshot.now;
-    let whole: &[Command] = if shadow { &decision.commands } else { &[] };
+    let whole: &[Command] = match mode {
+        Mode::Active => &[],
+        Mode::Shadow => &decision.commands,
+    };
     let commands: Vec<&Command> = whole.iter().chain(&decision.shadow).collect();
     let known = |entry: &LedgerEntry| state.shadow_commands.iter().find(|old| is_same(old, entry)).cloned();
     let found: Vec<(LedgerEntry, bool)> = commands
@@ -29,10 +32,10 @@ pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &De
         return;
     }
     for (command, _) in commands.iter().zip(&found).filter(|(_, (_, fresh))| *fresh) {
-        publish::record_found(report, command, true, snapshot);
+        publish::record_found(report, command, Mode::Shadow, snapshot);
     }
     state.shadow_commands = found.into_iter().map(|(entry, _)| entry).collect();
-    let held = shadow || snapshot.objects.node_pools.iter().any(|pool| pool.is_shadow());
+    let held = mode == Mode::Shadow || snapshot.objects.node_pools.iter().any(|pool| pool.is_shadow());
     report.decisions.push(record(&state.shadow_commands, held, now));
 }
 

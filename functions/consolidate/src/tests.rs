@@ -21,7 +21,6 @@ use whittle_claims::{Claim, ClaimSpec, Deletion, DeletionReason, Event, Machine,
 use whittle_disruption::{DisruptionEvent, KeepReason, LedgerEntry, StaticChange, Verdict, VerdictReason};
 use whittle_model::disruption::{Memory, Move, Removal, Savings};
 use whittle_model::scheduling::NewClaim;
-use whittle_ports::Mode;
 use whittle_testkit::{at, begun, machine, planned, stored};
 use whittle_units::Price;
 

@@ -222,7 +222,7 @@ mod tests {
         }
         scene.with(|input| {
             let view = ClusterView::new(input);
-            let pass = Pass::new(&view, PoolMode::Live);
+            let pass = Pass::new(&view, PoolMode::Active);
             let totals = Totals::new(&view, &pass.candidates);
             let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| nodes.contains(&node.name())).collect();
             let mut command = compute::command(&view, Method::MultiNode, &chosen, None, Default::default());
@@ -262,7 +262,7 @@ mod tests {
             scene.node("rest", "large", 16);
             scene.with(|input| {
                 let view = ClusterView::new(input);
-                let pass = Pass::new(&view, PoolMode::Live);
+                let pass = Pass::new(&view, PoolMode::Active);
                 let chosen: Vec<&Candidate<'_>> = pass.candidates.iter().filter(|node| node.name() != "rest").collect();
                 let mut command = compute::command(&view, Method::MultiNode, &chosen, None, Default::default());
                 command.savings = Savings::between(Price::from_dollars(0.2), Price::ZERO);
@@ -284,7 +284,7 @@ mod tests {
         scene.parts("odd").0.metadata.labels.insert(whittle_api::labels::INSTANCE_TYPE.to_owned(), "unheard-of".to_owned());
         scene.with(|input| {
             let view = ClusterView::new(input);
-            let totals = Totals::new(&view, &Pass::new(&view, PoolMode::Live).candidates);
+            let totals = Totals::new(&view, &Pass::new(&view, PoolMode::Active).candidates);
             let total = totals.pools["default"];
             assert_eq!((total.cost, total.disruption), (Price::from_dollars(0.4), pods(6)));
         });

@@ -21,7 +21,7 @@ pub fn decide(input: Input<'_>) -> Decision {
 #[must_use]
 pub fn decide_observed(input: Input<'_>, watch: &mut dyn FnMut(Method)) -> Decision {
     let view = ClusterView::new(input);
-    let mut decision = run(&view, PoolMode::Live, watch);
+    let mut decision = run(&view, PoolMode::Active, watch);
     if view.pools().any(NodePool::is_shadow) {
         let shadow = run(&view, PoolMode::Shadow, watch);
         decision.shadow = shadow.commands;

@@ -17,7 +17,7 @@ use whittle_solver::Prepared;
 /// Which pools a pass considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PoolMode {
-    Live,
+    Active,
     Shadow,
 }
 

@@ -80,7 +80,7 @@ impl RejectionCause {
 /// What changed since the decision; nothing is to be executed then.
 pub fn validate(input: Input<'_>, proposal: &Proposal) -> Result<Validated, Rejection> {
     let view = ClusterView::new(input);
-    let mut pass = Pass::new(&view, PoolMode::Live);
+    let mut pass = Pass::new(&view, PoolMode::Active);
     if view.now() < proposal.execute_after {
         return Err(reject(&view, proposal, RejectionCause::TooEarly));
     }

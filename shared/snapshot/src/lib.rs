@@ -392,7 +392,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     name_clashes::rename_provisioners(&mut read);
     let mut classes: Vec<_> = classes.into_iter().map(|stored| stored.value).collect();
     classes.retain(|record| !record.is_replaced(&read.node_classes));
-    templates::show_status(&mut read.node_classes, &classes, settings.is_shadow());
+    templates::show_status(&mut read.node_classes, &classes, settings.mode);
     if settings.is_shadow() {
         // Shadow mode writes no conditions: those in the cluster are old.
         let now = ports.clock().now();

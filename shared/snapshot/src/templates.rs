@@ -3,11 +3,12 @@
 
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_claims::NodeClassRecord;
+use whittle_ports::Mode;
 
 /// Gives classes that were converted from AWSNodeTemplates the status that `refresh` found. Other classes have it already, except in shadow
 /// mode, which writes none: their status is then old, or somebody else's.
-pub(crate) fn show_status(classes: &mut [Ec2NodeClass], records: &[NodeClassRecord], shadow: bool) {
-    let lacks = |class: &&mut Ec2NodeClass| shadow || class.is_converted_template() && class.status.conditions.is_empty();
+pub(crate) fn show_status(classes: &mut [Ec2NodeClass], records: &[NodeClassRecord], mode: Mode) {
+    let lacks = |class: &&mut Ec2NodeClass| mode == Mode::Shadow || class.is_converted_template() && class.status.conditions.is_empty();
     for class in classes.iter_mut().filter(lacks) {
         let name = NodeClassRecord::name_of(class);
         let of_class =
@@ -50,7 +51,7 @@ mod tests {
         let reference = &mut pool.spec.template.spec.node_class_ref;
         (reference.kind, reference.name) = (Ec2NodeClass::KIND.to_owned(), "main".to_owned());
         let mut objects = ClusterObjects { node_classes: vec![class], ..ClusterObjects::default() };
-        show_status(&mut objects.node_classes, records, false);
+        show_status(&mut objects.node_classes, records, Mode::Active);
         Unready::of(&pool, &objects).map(|why| why.to_string()).unwrap_or_default()
     }
 
@@ -69,9 +70,9 @@ mod tests {
         let mut classes =
             [Ec2NodeClass { metadata: ObjectMeta { uid: "uid".to_owned(), ..ObjectMeta::named("main") }, ..Ec2NodeClass::default() }];
         let found = record(classes[0].metadata.clone());
-        show_status(&mut classes, std::slice::from_ref(&found), false);
+        show_status(&mut classes, std::slice::from_ref(&found), Mode::Active);
         assert!(classes[0].status.conditions.is_empty());
-        show_status(&mut classes, &[found], true);
+        show_status(&mut classes, &[found], Mode::Shadow);
         assert!(!classes[0].status.conditions.is_empty(), "shadow mode writes none");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use whittle_claims::{Doorbell, LeftNodes};
 use whittle_disruption::KeepReason;
 use whittle_model::disruption::Method;
-use whittle_ports::{Adapters, Clock, Queues, Report};
+use whittle_ports::{Adapters, Clock, Mode, Queues, Report};
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 use whittle_testkit::{TestWorld, at};
 use whittle_units::{ClusterName, SignedDuration};
@@ -87,7 +87,7 @@ impl Functions for Publishes {
             let decision = decision(KeepReason::NothingCheaper, &pods.iter().map(String::as_str).collect::<Vec<_>>());
             let (snapshot, mut report, begun) = (snapshot_of(Vec::new(), at(0)), Report::default(), ports.now());
             let (adapters, cluster) = (Adapters::all(&ports), ClusterName::new("c"));
-            let stored = store_verdicts(adapters, &cluster, &snapshot, &decision, false, &mut report).await;
+            let stored = store_verdicts(adapters, &cluster, &snapshot, &decision, Mode::Active, &mut report).await;
             *took.lock().unwrap() = Some(ports.now().duration_since(begun));
             stored.map_err(RunFailure::passing)
         })
