@@ -85,11 +85,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     // Only Nodes that are read anew show whether they are unhealthy.
     let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
     let Read { instances, statuses, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } =
-        read_or_honour(ports, cluster, freshness, uninstallation.is_some()).await?;
-    if statuses.is_none() {
-        report.count("checks_unseen");
-    }
-    let statuses = statuses.unwrap_or_default();
+        read_or_honour(ports, cluster, freshness, uninstallation.is_some(), &mut report).await?;
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
@@ -135,7 +131,11 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let stored_drift = store_drift(ports, &drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
     let nodes = nodes_by_machine(&objects);
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health, nodes: Some(&nodes) };
-    show_pools(ports, settings, cluster, facts, &shifted, uninstallation.is_some(), &mut report).await;
+    let pools = report_pools(ports, settings, cluster, facts, &shifted, &mut report).await;
+    // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
+    if uninstallation.is_none() || !classes.is_empty() {
+        write_statuses(ports, cluster, &pools, &objects, &mut report).await;
+    }
     if !report.decisions.is_empty() {
         ports.store().append(cluster, &report.decisions).await?;
     }
@@ -159,8 +159,8 @@ async fn before_all<P: Rights>(
 /// What a sweep compares.
 struct Read {
     instances: Vec<Instance>,
-    /// Those of them that fail EC2's checks; `None` if that is unknown.
-    statuses: Option<Vec<InstanceStatus>>,
+    /// Those of them that fail EC2's checks; none while these are unavailable.
+    statuses: Vec<InstanceStatus>,
     templates: Vec<String>,
     listing: Listing,
     in_use: InUse,
@@ -171,8 +171,14 @@ struct Read {
 }
 
 /// Reads what is compared. While EC2 does not answer, what users have deleted is drained all the same.
-async fn read_or_honour<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness, uninstalling: bool) -> Result<Read, HandleError> {
-    let found = read(ports, cluster, freshness).await;
+async fn read_or_honour<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    freshness: Freshness,
+    uninstalling: bool,
+    report: &mut Report,
+) -> Result<Read, HandleError> {
+    let found = read(ports, cluster, freshness, report).await;
     if matches!(found, Err(HandleError::Cloud(_))) && !uninstalling {
         without_ec2::sweep(ports, cluster).await;
     }
@@ -180,7 +186,7 @@ async fn read_or_honour<P: Rights>(ports: P, cluster: &ClusterName, freshness: F
 }
 
 /// Reads EC2, the claims, and then everything else at once.
-async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) -> Result<Read, HandleError> {
+async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness, report: &mut Report) -> Result<Read, HandleError> {
     // Instances first: one that is launched while we read is then not seen without its claim.
     let cloud = ports.cloud();
     let (instances, templates) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster));
@@ -191,7 +197,7 @@ async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness) 
     let running = instances.iter().filter(|instance| instance.state == InstanceState::Running);
     let running: Vec<InstanceId> = running.map(|instance| instance.id.clone()).collect();
     let (statuses, in_use, seen, sightings, classes, health) = futures::join!(
-        failing(ports, &running),
+        failing(ports, &running, report),
         templates::in_use(ports, cluster, &listing.claims, &listing.unreadable),
         read_objects(ports, cluster, freshness),
         store.read_all::<Sighting>(cluster),
@@ -251,40 +257,43 @@ impl ObjectsRead {
     }
 }
 
-/// Shows how the pools are.
-async fn show_pools<P: Rights>(
+/// Those whose statuses no other controller writes.
+fn managed_pools(objects: &ClusterObjects) -> impl Iterator<Item = &NodePool> {
+    objects.node_pools.iter().filter(|pool| pool.is_managed())
+}
+
+/// Reports how the managed pools are. Returns them with the statuses that they should have.
+async fn report_pools<P: Rights>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
     facts: PoolFacts<'_>,
     shifted: &ShiftedZones,
-    uninstalling: bool,
     report: &mut Report,
-) {
+) -> Vec<NodePool> {
     let PoolFacts { objects, classes, claims, .. } = facts;
     let now = ports.clock().now();
-    // Another controller writes the statuses of its own.
-    let managed: Vec<&NodePool> = objects.node_pools.iter().filter(|pool| pool.is_managed()).collect();
-    let pools: Vec<_> = managed.iter().map(|pool| pool_status(pool, facts, now)).collect();
+    let pools: Vec<_> = managed_pools(objects).map(|pool| pool_status(pool, facts, now)).collect();
     gauges::pools(report, &pools, claims);
     offerings::report_offerings(ports, settings, cluster, (objects, classes, claims), shifted, report).await;
-    // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
-    if !uninstalling || !classes.is_empty() {
-        write_statuses(ports, cluster, &pools, &managed, report).await;
-    }
+    pools
 }
 
 /// Writes the statuses of NodePools that changed. `refresh` does as well when the class changes; a failed write, and what there is no time
 /// for, is left to the next tick.
-async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], pools: &[&NodePool], report: &mut Report) {
-    let all = wanted.iter().zip(pools.iter().copied());
+async fn write_statuses<P: Rights>(ports: P, cluster: &ClusterName, wanted: &[NodePool], objects: &ClusterObjects, report: &mut Report) {
+    let all = wanted.iter().zip(managed_pools(objects));
     let changed: Vec<(&NodePool, &NodePool)> = all.filter(|(wanted, pool)| wanted.status != pool.status).collect();
     write_pool_statuses(ports, cluster, &changed, report).await;
 }
 
-/// Results of EC2's status checks of machines; `None` if they are unavailable: the sweep continues without them.
-async fn failing<P: Rights>(ports: P, machines: &[InstanceId]) -> Option<Vec<InstanceStatus>> {
-    ports.cloud().failing(machines).await.inspect_err(|error| tracing::warn!(%error, "EC2's status checks are unavailable")).ok()
+/// Results of EC2's status checks of machines. While they are unavailable the sweep continues without them.
+async fn failing<P: Rights>(ports: P, machines: &[InstanceId], report: &mut Report) -> Vec<InstanceStatus> {
+    ports.cloud().failing(machines).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "EC2's status checks are unavailable");
+        report.count("checks_unseen");
+        Vec::new()
+    })
 }
 
 /// Stores drift conditions on claims, many at once; a claim that was changed meanwhile is checked again by the next sweep.
