@@ -153,9 +153,9 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Local(args) => local::main(args),
         Command::Sim(args) => sim::main(args),
         Command::Cluster(args) => {
-            let terminal = std::io::stdin().is_terminal();
             let (mut stdin, mut out, mut err) = (std::io::stdin().lock(), printing::out(), printing::err());
-            printing::written(cluster::run(args, terminal, &mut stdin, &mut out, &mut err))
+            let asked: Option<&mut dyn std::io::BufRead> = if std::io::stdin().is_terminal() { Some(&mut stdin) } else { None };
+            printing::written(cluster::run(args, asked, &mut out, &mut err))
         }
         Command::Doctor(args) => printing::written(doctor::run(args, &mut printing::out())),
         Command::Uninstall(args) => {

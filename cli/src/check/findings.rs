@@ -32,6 +32,14 @@ impl Level {
     }
 }
 
+/// Which findings are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Printed {
+    All,
+    /// Warnings and errors.
+    Faults,
+}
+
 /// Findings in the order in which they were made.
 #[derive(Default)]
 pub(super) struct Findings(Vec<(Level, String)>);
@@ -55,8 +63,8 @@ impl Findings {
     }
 
     /// Errors to `err`, the rest to `out`, with a sum if there are several objects.
-    pub(super) fn text(&self, quiet: bool, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
-        for (level, text) in self.shown(quiet).filter(|(level, _)| *level != Level::Error) {
+    pub(super) fn text(&self, which: Printed, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
+        for (level, text) in self.printed(which).filter(|(level, _)| *level != Level::Error) {
             match level {
                 Level::Shown => writeln!(out, "{text}")?,
                 Level::Fine => writeln!(out, "{}", shortened(text))?,
@@ -68,15 +76,15 @@ impl Findings {
             writeln!(err, "error: {text}")?;
         }
         let (fine, warnings, errors) = (self.count(Level::Fine), self.count(Level::Warning), self.count(Level::Error));
-        if !quiet && 1 < fine + warnings + errors {
+        if which == Printed::All && 1 < fine + warnings + errors {
             writeln!(out, "{} fine, {}, {}", counted(fine, "object"), counted(warnings, "warning"), counted(errors, "error"))?;
         }
         Ok(())
     }
 
     /// All findings, errors too, and their numbers.
-    pub(super) fn json(&self, quiet: bool, out: &mut dyn Write) -> io::Result<()> {
-        let findings: Vec<_> = self.shown(quiet).map(|(level, text)| json!({"level": level.as_str(), "message": text})).collect();
+    pub(super) fn json(&self, which: Printed, out: &mut dyn Write) -> io::Result<()> {
+        let findings: Vec<_> = self.printed(which).map(|(level, text)| json!({"level": level.as_str(), "message": text})).collect();
         let summary = json!({
             "fine": self.count(Level::Fine),
             "notes": self.count(Level::Note),
@@ -86,7 +94,7 @@ impl Findings {
         writeln!(out, "{:#}", Document::Check.versioned(json!({"findings": findings, "summary": summary})))
     }
 
-    fn shown(&self, quiet: bool) -> impl Iterator<Item = &(Level, String)> {
-        self.0.iter().filter(move |(level, _)| !quiet || matches!(level, Level::Warning | Level::Error))
+    fn printed(&self, which: Printed) -> impl Iterator<Item = &(Level, String)> {
+        self.0.iter().filter(move |(level, _)| which == Printed::All || matches!(level, Level::Warning | Level::Error))
     }
 }

@@ -18,7 +18,7 @@ use crate::source::files::{self, Readable};
 use crate::source::settings as plan_settings;
 use crate::source::{self, acceptance, served};
 use crate::validate;
-use findings::{Findings, Level};
+use findings::{Findings, Level, Printed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -114,9 +114,10 @@ pub fn run(
     if args.strict {
         found.refuse_warnings();
     }
+    let printed = if args.quiet { Printed::Faults } else { Printed::All };
     match args.output {
-        Output::Text => found.text(args.quiet, out, err)?,
-        Output::Json => found.json(args.quiet, out)?,
+        Output::Text => found.text(printed, out, err)?,
+        Output::Json => found.json(printed, out)?,
     }
     Ok(if found.count(Level::Error) == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -153,11 +153,11 @@ fn resource_id(prefix: &str, id: &str) -> Result<String, String> {
     Err(format!("it is an id such as {prefix}0123456789abcdef0"))
 }
 
-/// Runs the command. `terminal` is whether somebody can be asked on `stdin`.
+/// Runs the command. `asked` is who answers questions; without one nothing is done that needs an answer.
 ///
 /// # Errors
 /// Only when `out` or `err` cannot be written.
-pub fn run(args: &Args, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+pub fn run(args: &Args, asked: Option<&mut dyn BufRead>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
     match &args.command {
         Command::Add(add) => {
             let mut random = [0; 32];
@@ -176,13 +176,13 @@ pub fn run(args: &Args, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn W
                 ..Wanted::default()
             };
             let job = Job { deployment: &add.of.deployment, reach: &add.of.reach, manner: &add.manner, wanted, plan: plan::add };
-            job.run(terminal, stdin, out, err)
+            job.run(asked, out, err)
         }
         Command::Remove(remove) => {
             let TargetArgs { name, deployment, reach, .. } = &remove.of;
             let node_role = remove.of.node_role();
             let wanted = Wanted { cluster: name.clone(), node_role, removes: true, gone: remove.gone, ..Wanted::default() };
-            Job { deployment, reach, manner: &remove.manner, wanted, plan: remove::remove }.run(terminal, stdin, out, err)
+            Job { deployment, reach, manner: &remove.manner, wanted, plan: remove::remove }.run(asked, out, err)
         }
         Command::List(list) => list::run(list, out, err),
     }
@@ -198,18 +198,11 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn run(&self, terminal: bool, stdin: &mut dyn BufRead, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
-        self.by(Tools { aws: &self.deployment.program(), kubectl: &self.reach.program() }, terminal, stdin, out, err)
+    fn run(&self, asked: Option<&mut dyn BufRead>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
+        self.by(Tools { aws: &self.deployment.program(), kubectl: &self.reach.program() }, asked, out, err)
     }
 
-    fn by(
-        &self,
-        tools: Tools<'_>,
-        terminal: bool,
-        stdin: &mut dyn BufRead,
-        out: &mut dyn Write,
-        err: &mut dyn Write,
-    ) -> io::Result<ExitCode> {
+    fn by(&self, tools: Tools<'_>, asked: Option<&mut dyn BufRead>, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<ExitCode> {
         let (account, kubernetes) = (Account(tools.aws), Kubernetes(tools.kubectl));
         let sources = Sources { account, kubernetes, trust_context: self.reach.trust_context };
         let facts = match gather(sources, &self.deployment.stack, &self.wanted) {
@@ -222,7 +215,7 @@ impl Job<'_> {
             }
         };
         let steps = (self.plan)(&facts, &self.wanted);
-        self.execute(&facts, steps, sources, terminal, stdin, out)
+        self.execute(&facts, steps, sources, asked, out)
     }
 
     fn execute(
@@ -230,8 +223,7 @@ impl Job<'_> {
         facts: &Facts,
         mut steps: Vec<Step>,
         sources: Sources<'_>,
-        terminal: bool,
-        stdin: &mut dyn BufRead,
+        asked: Option<&mut dyn BufRead>,
         out: &mut dyn Write,
     ) -> io::Result<ExitCode> {
         let tools = Tools { aws: sources.account.0, kubectl: sources.kubernetes.0 };
@@ -240,7 +232,8 @@ impl Job<'_> {
             step::text(&steps, tools, self.manner.dry_run, out)?;
         }
         let may = step::is_possible(&steps) && !self.manner.dry_run;
-        let mut go = may && (self.manner.yes || (is_text && terminal && agreed(stdin, out)?));
+        let needs_yes = !self.manner.dry_run && !self.manner.yes && asked.is_none();
+        let mut go = may && (self.manner.yes || (is_text && agreed(asked, out)?));
         if go && self.wanted.removes {
             let now = (self.plan)(&again(sources, facts, &self.wanted), &self.wanted);
             go = now == steps;
@@ -264,11 +257,7 @@ impl Job<'_> {
         } else if go {
             writeln!(out, "{}", step::summary(&outcomes, steps))?;
         } else if 0 < to_do {
-            writeln!(
-                out,
-                "Nothing was changed.{}",
-                if self.manner.dry_run || self.manner.yes || terminal { "" } else { " Add --yes to do it." }
-            )?;
+            writeln!(out, "Nothing was changed.{}", if needs_yes { " Add --yes to do it." } else { "" })?;
         }
         let blocked = steps.iter().any(|step| matches!(step.state, State::Blocked { .. }));
         let undone = outcomes.iter().any(|(_, outcome)| *outcome != Outcome::Done) || (0 < to_do && !go && !self.manner.dry_run);
@@ -282,13 +271,13 @@ impl Job<'_> {
     }
 }
 
-/// Whether the user agrees.
-fn agreed(stdin: &mut dyn BufRead, out: &mut dyn Write) -> io::Result<bool> {
+/// Whether the user agrees. Whoever cannot be asked has not agreed.
+fn agreed(asked: Option<&mut dyn BufRead>, out: &mut dyn Write) -> io::Result<bool> {
+    let Some(asked) = asked else { return Ok(false) };
     write!(out, "Do it? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();
-    // Whoever cannot be asked has not agreed.
-    let read = stdin.read_line(&mut answer).is_ok();
+    let read = asked.read_line(&mut answer).is_ok();
     Ok(read && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 

@@ -33,7 +33,7 @@ fn removed(name: &str, gone: bool, files: &[(&str, &str)]) -> (String, String, S
     let wanted = Wanted { cluster: "shop".into(), node_role: "KarpenterNodeRole-shop".into(), removes: true, gone, ..Wanted::default() };
     let job = Job { deployment: &deployment, reach: &reach, manner: &manner, wanted, plan: remove::remove };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let code = job.by(Tools { aws: &aws, kubectl: &kubectl }, false, &mut io::empty(), &mut out, &mut err).unwrap();
+    let code = job.by(Tools { aws: &aws, kubectl: &kubectl }, None, &mut out, &mut err).unwrap();
     let asked = std::fs::read_to_string(folder.join("asked")).unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
     (format!("{code:?}"), String::from_utf8([out, err].concat()).unwrap(), asked)

@@ -134,9 +134,9 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
         Err(ExplainError::Unknown(wanted.clone(), Vec::new()))
     } else {
         let (read, market) = args.source.read_in("explain", region)?;
-        present((&wanted, args.namespace.as_deref()), read, market, args.packing, args.output == Format::Json)
+        present((&wanted, args.namespace.as_deref()), read, market, args.packing, args.output)
     };
-    with_history(answered, history, &wanted, args.output == Format::Json)
+    with_history(answered, history, &wanted, args.output)
 }
 
 /// What `explain` says of something among objects that were read, as text.
@@ -144,8 +144,8 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
 /// # Errors
 /// A name that is unknown or ambiguous, and objects without which nothing is decided.
 pub(crate) fn text_about(name: &str, read: Manifests, market: Market, history: Option<History>) -> Result<String, ExplainError> {
-    let answered = present((name, None), read, market, PackingArg::Best, false);
-    with_history(answered, history, name, false).map(|answer| answer.text)
+    let answered = present((name, None), read, market, PackingArg::Best, Format::Text);
+    with_history(answered, history, name, Format::Text).map(|answer| answer.text)
 }
 
 /// An answer with what was decided before.
@@ -153,26 +153,26 @@ fn with_history(
     answered: Result<Answer, ExplainError>,
     history: Option<History>,
     name: &str,
-    json_wanted: bool,
+    format: Format,
 ) -> Result<Answer, ExplainError> {
     let Some(history) = history else { return answered };
-    match answered {
-        Ok(answer) if history.is_empty() => Ok(answer),
-        Ok(answer) if json_wanted => {
+    match (answered, format) {
+        (Ok(answer), _) if history.is_empty() => Ok(answer),
+        (Ok(answer), Format::Json) => {
             let mut value: Value = serde_json::from_str(&answer.text).unwrap_or_default();
             value["history"] = history.json();
             Ok(answer.with(format!("{value:#}\n")))
         }
-        Ok(answer) => {
+        (Ok(answer), Format::Text) => {
             let text = format!("{}\n{}", answer.text, history.text(name, false));
             Ok(answer.with(text))
         }
-        Err(ExplainError::Unknown(..)) if !history.is_empty() && json_wanted => {
+        (Err(ExplainError::Unknown(..)), Format::Json) if !history.is_empty() => {
             Ok(Answer::of(document(json!({"name": name, "history": history.json()}))))
         }
-        Err(ExplainError::Unknown(..)) if !history.is_empty() => Ok(Answer::of(history.text(name, true))),
-        Err(ExplainError::Unknown(name, near)) => Err(ExplainError::Forgotten(name, near)),
-        Err(error) => Err(error),
+        (Err(ExplainError::Unknown(..)), Format::Text) if !history.is_empty() => Ok(Answer::of(history.text(name, true))),
+        (Err(ExplainError::Unknown(name, near)), _) => Err(ExplainError::Forgotten(name, near)),
+        (Err(error), _) => Err(error),
     }
 }
 
@@ -182,45 +182,24 @@ fn present(
     mut read: Manifests,
     market: Market,
     packing: PackingArg,
-    json_wanted: bool,
+    format: Format,
 ) -> Result<Answer, ExplainError> {
     let Market { types: offered, prices, currency, .. } = market;
     if let Some(told) = of_another(&read, asked).filter(|_| subject(&read, asked, namespace).is_err()) {
-        return Ok(read.answer(group_answer(asked, format!("{told}\n"), json_wanted)));
+        return Ok(read.answer(group_answer(asked, format!("{told}\n"), format)));
     }
     let name = match subject(&read, asked, namespace)? {
         Subject::Pod(pod) => {
-            let plan = plan::decide(&read, offered.clone(), packing).plan;
-            let key = pod.metadata.key();
-            let move_ = if pod.is_bound() { move_of(pod, &read, &offered, packing) } else { None };
-            let text = match move_ {
-                Some(move_) if json_wanted => document(move_.json(pod)),
-                Some(move_) => format!("{key} is not to be placed: {}\n", move_.message(pod)),
-                None if json_wanted => {
-                    let mut value = pod_json(pod, &plan, &Known::of(&read.objects));
-                    if let Some(message) = besides::scheduler_says(pod) {
-                        value["scheduler"] = json!(message);
-                    }
-                    document(value)
-                }
-                None => {
-                    let text = pod_text(pod, &plan, &Known::of(&read.objects));
-                    let startup = besides::startup_taints(pod, &read.objects, &text);
-                    let text = text + &startup;
-                    let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
-                    let besides = if waits { besides::lines(pod, &read.objects, &read.others, &text) } else { String::new() };
-                    text + &besides + &besides::scheduler_line(pod)
-                }
-            };
+            let text = pod_answer(pod, &read, &offered, packing, format);
             return Ok(read.answer(currency.shown(text)));
         }
         Subject::NodePool(pool) => {
             let text = groups::pool_text(pool, &read, &plan::decide(&read, offered, packing).plan);
-            return Ok(read.answer(group_answer(asked, currency.shown(text), json_wanted)));
+            return Ok(read.answer(group_answer(asked, currency.shown(text), format)));
         }
         Subject::Workload(name, pods) => {
             let text = groups::workload_text(&name, &pods, &plan::decide(&read, offered, packing).plan, &Known::of(&read.objects));
-            return Ok(read.answer(group_answer(asked, currency.shown(text), json_wanted)));
+            return Ok(read.answer(group_answer(asked, currency.shown(text), format)));
         }
         Subject::Node(_) | Subject::NodeClaim(_) if !read.blocks_disruption.is_empty() => {
             return Err(ReadError::BlocksDisruption.into());
@@ -232,19 +211,50 @@ fn present(
     read.remove_added();
     let mut decision = consolidate::decide(&read, &offered, packing);
     consolidate::price_removals(&mut decision, &read, &prices);
-    Ok(read.answer(if json_wanted {
-        document(machine_json(&name, &plan, (&decision, &read.objects.node_pools)))
-    } else {
-        let text = machine_text(&name, &plan, (&decision, &read.objects.node_pools));
-        let node = read.objects.nodes.iter().find(|node| node.metadata.name == name);
-        let taints = node.map(|node| besides::startup_taints_line(node, &read.objects)).unwrap_or_default();
-        currency.shown(text + &taints + &consolidate::expiry::line(&name, &read))
+    let facts: (&Decision, &[NodePool]) = (&decision, &read.objects.node_pools);
+    Ok(read.answer(match format {
+        Format::Json => document(machine_json(&name, &plan, facts)),
+        Format::Text => {
+            let text = machine_text(&name, &plan, facts);
+            let node = read.objects.nodes.iter().find(|node| node.metadata.name == name);
+            let taints = node.map(|node| besides::startup_taints_line(node, &read.objects)).unwrap_or_default();
+            currency.shown(text + &taints + &consolidate::expiry::line(&name, &read))
+        }
     }))
 }
 
+/// What would be decided now about a pod.
+fn pod_answer(pod: &Pod, read: &Manifests, offered: &InstanceTypesByPool, packing: PackingArg, format: Format) -> String {
+    let plan = plan::decide(read, offered.clone(), packing).plan;
+    let known = Known::of(&read.objects);
+    let move_ = if pod.is_bound() { move_of(pod, read, offered, packing) } else { None };
+    match (move_, format) {
+        (Some(move_), Format::Json) => document(move_.json(pod)),
+        (Some(move_), Format::Text) => format!("{} is not to be placed: {}\n", pod.metadata.key(), move_.message(pod)),
+        (None, Format::Json) => {
+            let mut value = pod_json(pod, &plan, &known);
+            if let Some(message) = besides::scheduler_says(pod) {
+                value["scheduler"] = json!(message);
+            }
+            document(value)
+        }
+        (None, Format::Text) => {
+            let text = pod_text(pod, &plan, &known);
+            let startup = besides::startup_taints(pod, &read.objects, &text);
+            let text = text + &startup;
+            let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
+            let besides = if waits { besides::lines(pod, &read.objects, &read.others, &text) } else { String::new() };
+            text + &besides + &besides::scheduler_line(pod)
+        }
+    }
+}
+
 /// The answer about several objects, which is a text for programs too.
-fn group_answer(name: &str, text: String, json_wanted: bool) -> String {
-    if json_wanted { document(json!({"name": name, "message": text})) } else { text }
+fn group_answer(name: &str, text: String, format: Format) -> String {
+    match format {
+        Format::Json => document(json!({"name": name, "message": text})),
+        Format::Text => text,
+    }
 }
 
 /// The output for programs.
