@@ -1,6 +1,5 @@
 //! A burst of pods on real back ends: the API server and its scheduler, the table and the queues of an emulator.
 
-use crate::cluster_api::POOL;
 use crate::functions_in_a_cluster::{clusters_of, plane};
 use crate::wire::run;
 use aws_sdk_sqs::types::QueueAttributeName;
@@ -14,6 +13,7 @@ use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverla
 use whittle_aws::{QueueUrls, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
+use whittle_ports::contracts::POOL_AND_CLASS;
 use whittle_ports::{
     Adapters, ClaimStore, ClusterError, ClusterEvent, ClusterReader, Mirrors, ObjectKind, Presence, Scope, Settings, StatusWriter,
     WorkloadReader,
@@ -23,7 +23,7 @@ use whittle_testkit::{NoFunctions, TestWorld};
 use whittle_tests::account;
 use whittle_tests::clock::FixedClock;
 use whittle_tests::dynamo::{TABLE, client, client_over, create_table};
-use whittle_tests::kubernetes::{CRDS, TestAccess, apply, kubectl};
+use whittle_tests::kubernetes::{TestAccess, apply, install_crds, kubectl};
 use whittle_tests::ministack::Ministack;
 use whittle_tests::wire::Wire;
 use whittle_units::{ClusterName, SignedDuration};
@@ -158,11 +158,8 @@ fn print_steps(begun: Instant, mut steps: Steps, wire: &Wire) {
 async fn five_hundred_claims_are_stored_rung_and_shown_in_seconds() {
     let (Some(ministack), Some(plane)) = (Ministack::start(), plane()) else { return };
     let (cluster, clock) = (ClusterName::new("test"), FixedClock::new());
-    for crd in CRDS {
-        apply(&plane, crd);
-    }
-    let _ = kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
-    apply(&plane, POOL);
+    install_crds(&plane);
+    apply(&plane, POOL_AND_CLASS);
     apply(&plane, &pods());
 
     let config = account::config(&ministack);
@@ -227,7 +224,7 @@ async fn five_hundred_claims_are_stored_rung_and_shown_in_seconds() {
 fn what_only_shows_a_plan_stops_in_time_and_fails_no_run() {
     let start = FixedClock::new().now;
     let world = TestWorld::with_functions("test", start, Arc::new(NoFunctions));
-    let (pool, class) = POOL.split_once("---\n").expect("a NodePool and its class");
+    let (pool, class) = POOL_AND_CLASS.split_once("---\n").expect("a NodePool and its class");
     world.create(serde_saphyr::from_str::<NodePool>(pool).expect("a NodePool"));
     world.create(serde_saphyr::from_str::<Ec2NodeClass>(class).expect("an EC2NodeClass"));
     for text in pods().split("---\n").filter(|text| !text.is_empty()).take(60) {

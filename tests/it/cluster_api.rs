@@ -12,29 +12,8 @@ use whittle_cluster::Clusters;
 use whittle_ports::{ClusterEvent, ClusterReader, Involved, Mirrors, Scope, StatusWriter, contracts};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
-use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, clusters_as, kubectl};
+use whittle_tests::kubernetes::{TestAccess, apply, await_crds, clusters, clusters_as, install_crds, kubectl};
 use whittle_units::ClusterName;
-
-pub(crate) const POOL: &str = "
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
-      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
-  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 30s}
----
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: node-role
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
-";
 
 pub(crate) struct Stage {
     pub(crate) plane: ControlPlane,
@@ -49,11 +28,8 @@ async fn the_cluster_adapter_works_on_a_real_control_plane() {
     let stage = Stage { clusters: clusters(&plane), name: ClusterName::new("test"), plane };
     a_cluster_without_our_crds_is_read_and_gets_no_mirrors(&stage).await;
     objects_of_old_kinds_are_converted(&stage).await;
-    for crd in CRDS {
-        apply(&stage.plane, crd);
-    }
-    let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
-    apply(&stage.plane, POOL);
+    install_crds(&stage.plane);
+    apply(&stage.plane, contracts::POOL_AND_CLASS);
     every_function_keeps_the_contracts_of_its_ports(&stage).await;
     no_function_does_what_it_has_no_port_for(&stage).await;
     no_function_has_rights_that_no_port_needs(&stage).await;
@@ -113,7 +89,7 @@ async fn objects_of_old_kinds_are_converted(stage: &Stage) {
     };
     apply(&stage.plane, &crd("karpenter.sh", "v1alpha5", "Provisioner", "provisioners", "provisioner"));
     apply(&stage.plane, &crd("karpenter.k8s.aws", "v1alpha1", "AWSNodeTemplate", "awsnodetemplates", "awsnodetemplate"));
-    let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+    await_crds(&stage.plane);
     apply(
         &stage.plane,
         "{apiVersion: karpenter.sh/v1alpha5, kind: Provisioner, metadata: {name: old}, spec: {ttlSecondsAfterEmpty: 30, providerRef: {name: old}}}",

@@ -1,6 +1,5 @@
 //! What a cluster in which nothing happens costs its API server: ticks of the functions on a real one, over a wire that counts.
 
-use crate::cluster_api::POOL;
 use crate::functions_in_a_cluster::{groups, plane_with};
 use kube::api::{Api, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
@@ -13,6 +12,7 @@ use whittle_api::{OwnerReference, labels};
 use whittle_claims::{Event, Machine};
 use whittle_cluster::Clusters;
 use whittle_ec2::instance::Instance;
+use whittle_ports::contracts::POOL_AND_CLASS;
 use whittle_ports::{Adapters, Clock, Settings, concurrently};
 use whittle_sim::{Function, SimPorts};
 use whittle_testkit::{
@@ -20,7 +20,7 @@ use whittle_testkit::{
 };
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
-use whittle_tests::kubernetes::{CRDS, TestAccess, apply, client, clusters_at, kubectl};
+use whittle_tests::kubernetes::{TestAccess, apply, client, clusters_at, install_crds, kubectl};
 use whittle_units::{ClusterName, SignedDuration};
 
 const NODES: usize = 1_000;
@@ -171,11 +171,8 @@ struct Stage {
 impl Stage {
     async fn start(world: &TestWorld) -> Option<Self> {
         let plane = plane_with("")?;
-        for crd in CRDS {
-            apply(&plane, crd);
-        }
-        let _ = kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
-        apply(&plane, POOL);
+        install_crds(&plane);
+        apply(&plane, POOL_AND_CLASS);
         // Which a controller makes otherwise.
         let _ = kubectl(&plane, &["create", "serviceaccount", "default"]);
         let pool = kubectl(&plane, &["get", "nodepool", "default", "-o", "jsonpath={.metadata.uid}"]);

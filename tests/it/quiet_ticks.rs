@@ -1,7 +1,6 @@
 //! Ticks of a quiet cluster, decided with the Nodes of an earlier look: they find what there is to do, and do nothing that only old
 //! Nodes show (ADR 0059).
 
-use crate::cluster_api::POOL;
 use crate::wire::run;
 use std::sync::Arc;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
@@ -10,6 +9,7 @@ use whittle_api::{Condition, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Machine, mirror};
 use whittle_consolidate::Disruptions;
 use whittle_ec2::instance::Instance;
+use whittle_ports::contracts::POOL_AND_CLASS;
 use whittle_ports::{Adapters, ClusterReader, RecordReader, Report, Scope, Settings};
 use whittle_testkit::{NoFunctions, TestWorld, after, default_spec, instance_of, machine, node_class_reference, planned};
 use whittle_tests::clock::FixedClock;
@@ -27,7 +27,7 @@ impl Scene {
         let start = FixedClock::new().now;
         let world = TestWorld::with_functions("test", start, Arc::new(NoFunctions));
         world.world().faults.old_nodes = true;
-        let (pool, class) = POOL.split_once("---\n").expect("a NodePool and its class");
+        let (pool, class) = POOL_AND_CLASS.split_once("---\n").expect("a NodePool and its class");
         let mut pool: NodePool = serde_saphyr::from_str(pool).expect("a NodePool");
         pool.spec.disruption.consolidate_after = serde_json::from_value("6m".into()).unwrap();
         world.create(pool);

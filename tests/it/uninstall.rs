@@ -27,7 +27,7 @@ use whittle_tests::account;
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
 use whittle_tests::dynamo::{TABLE, client, create_table};
-use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
+use whittle_tests::kubernetes::{TestAccess, apply, clusters, install_crds, kubectl};
 use whittle_tests::ministack::Ministack;
 use whittle_units::{ClusterName, InstanceId, ProviderId, SignedDuration};
 
@@ -105,10 +105,7 @@ impl Stage {
     async fn new() -> Option<Self> {
         let (ministack, plane) = (Ministack::start()?, plane()?);
         create_table(&client(&ministack)).await;
-        for crd in CRDS {
-            apply(&plane, crd);
-        }
-        let _ = kubectl(&plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+        install_crds(&plane);
         let config = account::config(&ministack);
         let sqs = aws_sdk_sqs::Client::new(&config);
         let queue = async |name: &str| sqs.create_queue().queue_name(name).send().await.unwrap().queue_url.unwrap();
@@ -183,7 +180,7 @@ impl Stage {
 
     /// Creates the objects of a claim, with our finalizers: Node, NodeClaim and node class.
     async fn create_objects(&self, cluster: &ClusterName, claim: &Claim) {
-        apply(&self.plane, &POOL_AND_CLASS.replace("$FINALIZER", labels::NODE_CLASS_FINALIZER));
+        apply(&self.plane, &pool_and_class());
         self.clusters.apply_mirror(cluster, &mirror(claim)).await.unwrap();
         let (name, id) = (claim.node_name().unwrap(), claim.machine().unwrap().provider_id.as_str());
         apply(&self.plane, &node(name, id, labels::TERMINATION_FINALIZER));
@@ -238,25 +235,12 @@ impl Stage {
     }
 }
 
-const POOL_AND_CLASS: &str = "
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
-      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
----
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default, finalizers: [$FINALIZER]}
-spec:
-  role: KarpenterNodeRole-left
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
-";
+/// A NodePool and a node class of ours, with the role of this account.
+fn pool_and_class() -> String {
+    let class = "kind: EC2NodeClass\nmetadata: {name: default";
+    let ours = format!("{class}, finalizers: [{}]", labels::NODE_CLASS_FINALIZER);
+    contracts::POOL_AND_CLASS.replace(class, &ours).replace("node-role", ROLE)
+}
 
 fn node(name: &str, provider_id: &str, finalizer: &str) -> String {
     format!(
@@ -359,7 +343,7 @@ async fn machines_that_are_handed_over_stay_as_karpenter_has_them() {
 
 /// What Karpenter left of a machine that serves, in a pool whose machines are to be adopted.
 async fn left_by_karpenter(stage: &Stage, cluster: &ClusterName) -> InstanceId {
-    apply(&stage.plane, &POOL_AND_CLASS.replace("$FINALIZER", labels::NODE_CLASS_FINALIZER));
+    apply(&stage.plane, &pool_and_class());
     let _ = kubectl(&stage.plane, &["annotate", "nodepool", "default", "whittle.dev/adopt=true"]);
     let tags = [(labels::NODE_POOL, "default"), (labels::EC2_NODE_CLASS, "default"), (labels::TAG_CLUSTER, cluster.as_str())];
     let id = stage.run_instance(&tags, None).await;

@@ -11,7 +11,7 @@ use whittle_ports::{Adapters, ClaimStore, ClusterReader, Leases, Mirrors, Object
 use whittle_testkit::{NoFunctions, TestWorld, instance_of, node_class_reference};
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
-use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, kubectl};
+use whittle_tests::kubernetes::{CRDS, TestAccess, apply, clusters, install_crds, kubectl};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 const CLASS: &str = "{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {role: node-role, \
@@ -46,10 +46,7 @@ impl Stage {
     /// The same with our CRDs, a NodePool and a node class, at this time.
     pub(crate) fn with_crds_at(now: Timestamp) -> Option<Self> {
         let stage = Self::start_at(now)?;
-        for crd in CRDS {
-            apply(&stage.plane, crd);
-        }
-        let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+        install_crds(&stage.plane);
         apply(&stage.plane, CLASS);
         apply(&stage.plane, &pool("default", "720h", "WhenEmpty"));
         Some(stage)
@@ -129,10 +126,7 @@ impl Stage {
 #[tokio::test]
 async fn objects_that_cannot_be_parsed_never_cause_a_termination() {
     let Some(mut stage) = Stage::start() else { return };
-    for crd in CRDS {
-        apply(&stage.plane, crd);
-    }
-    let _ = kubectl(&stage.plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+    install_crds(&stage.plane);
     apply(&stage.plane, CLASS);
     for name in ["default", "other"] {
         apply(&stage.plane, &pool(name, "720h", "WhenEmpty"));

@@ -108,6 +108,27 @@ pub fn apply(control_plane: &ControlPlane, manifest: &str) {
     assert!(kubectl.wait().expect("kubectl ends").success(), "{manifest}");
 }
 
+/// Creates our CRDs, and waits until they are served.
+///
+/// # Panics
+///
+/// When they are refused, or not served in time.
+pub fn install_crds(control_plane: &ControlPlane) {
+    for crd in CRDS {
+        apply(control_plane, crd);
+    }
+    await_crds(control_plane);
+}
+
+/// Waits until all CRDs are served.
+///
+/// # Panics
+///
+/// When they are not in time.
+pub fn await_crds(control_plane: &ControlPlane) {
+    let _ = kubectl(control_plane, &["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+}
+
 /// The output of `kubectl` with these arguments.
 ///
 /// # Panics

@@ -23,7 +23,8 @@ pub use cloud::{
     missing_instances_are_no_failure, network, zonal_shifts,
 };
 pub use cluster::{
-    ClusterPlace, class_status, cluster_reader, events, evictions, mirrors, nodes, plan_status, pool_status, workload_reader,
+    ClusterPlace, POOL_AND_CLASS, class_status, cluster_reader, events, evictions, mirrors, nodes, plan_status, pool_status,
+    workload_reader,
 };
 pub use decisions::decision_log;
 pub use discovery::{

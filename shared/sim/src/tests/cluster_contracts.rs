@@ -13,28 +13,8 @@ use whittle_api::KarpenterSign;
 use whittle_api::k8s::{DaemonSet, Deployment, Kind, Node, Pod, PodDisruptionBudget, ReplicaSet, Service, StatefulSet, StoredPodTemplate};
 use whittle_api::karpenter::{CapacityBuffer, Ec2NodeClass, NodeClaim, NodeOverlay, NodePool};
 use whittle_ports::ClusterEvent;
-use whittle_ports::contracts::{self, ClusterPlace};
+use whittle_ports::contracts::{self, ClusterPlace, POOL_AND_CLASS};
 use whittle_units::ClusterName;
-
-const POOL: &str = "
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: default}
-spec:
-  template:
-    spec:
-      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
-      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
----
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: node-role
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
-";
 
 struct Place {
     simulation: RefCell<Simulation>,
@@ -44,7 +24,7 @@ struct Place {
 impl Place {
     fn new() -> (Self, SimPorts) {
         let simulation = simulation(1);
-        apply(&simulation, POOL);
+        apply(&simulation, POOL_AND_CLASS);
         let (cluster, ports) = (simulation.world().name(), simulation.ports());
         (Self { simulation: RefCell::new(simulation), cluster }, ports)
     }

@@ -23,10 +23,32 @@ use whittle_api::{ClusterObjects, OwnerReference, labels};
 use whittle_claims::{Claim, ClaimSpec, Phase};
 use whittle_units::{ClusterName, InstanceId, Timestamp};
 
+/// The NodePool and the EC2NodeClass of a [`ClusterPlace`], as two documents of YAML.
+pub const POOL_AND_CLASS: &str = "
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec:
+  template:
+    spec:
+      requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 30s}
+---
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: node-role
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: test}}]
+";
+
 /// For how many moments something is waited for.
 const MOMENTS_MAX: usize = 600;
 
-/// A cluster as its users and controllers see it, with a scheduler and kubelets. It has a NodePool and an EC2NodeClass called `default`.
+/// A cluster as its users and controllers see it, with a scheduler and kubelets. It has the objects of [`POOL_AND_CLASS`].
 pub trait ClusterPlace {
     fn cluster(&self) -> &ClusterName;
     fn now(&self) -> Timestamp;
