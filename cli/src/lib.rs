@@ -104,7 +104,7 @@ Exit code: 0 if everything came as expected, 1 if not, or the output cannot be w
     Sim(sim::SimArgs),
     /// Give a deployment access to a cluster, take it away again, or list the clusters of a deployment
     Cluster(cluster::Args),
-    /// Look at an installation, from the account to the pods: what is wrong, and what mends it
+    /// Look at an installation, from the account to the pods: what is wrong, and what fixes it
     Doctor(doctor::Args),
     /// Uninstall Whittle from a cluster: drain or keep its nodes, release its objects, delete the resources created for them
     Uninstall(uninstall::Args),

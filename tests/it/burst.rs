@@ -110,7 +110,7 @@ impl Mirrors for Timed {
 
 impl StatusWriter for Timed {
     async fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> Result<(), ClusterError> {
-        self.step("4 told in Events", self.clusters.publish(cluster, event)).await
+        self.step("4 published in Events", self.clusters.publish(cluster, event)).await
     }
     async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
         self.clusters.write_node_pool_status(cluster, pool).await

@@ -201,7 +201,7 @@ impl Watcher {
         if told && self.bells.is_quiet() {
             tracing::info!("stopped");
         } else {
-            tracing::warn!("stopped, and not everything was told: another watcher, or the tick, finds it");
+            tracing::warn!("stopped, and not everything was posted: another watcher, or the tick, finds it");
         }
     }
 }

@@ -115,7 +115,7 @@ fn compare(database: &Path, packages: &[Package]) -> Result<Report> {
 }
 
 fn remedy(patched: &[String]) -> String {
-    if patched.is_empty() { "no version mends it: find another crate".to_owned() } else { format!("update it to {}", patched.join(" or ")) }
+    if patched.is_empty() { "no version fixes it: find another crate".to_owned() } else { format!("update it to {}", patched.join(" or ")) }
 }
 
 /// Reads the block of TOML that an advisory begins with.
@@ -163,7 +163,7 @@ mod tests {
         }
         assert_eq!(compare(&database, &[package("soft", "1.2.2", None)]).expect("it is read"), Report::default(), "ours, of the same name");
         advisory(&folder, "RUSTSEC-4", "", "");
-        assert!(found("9.0.0").vulnerable.iter().any(|line| line.ends_with("no version mends it: find another crate")));
+        assert!(found("9.0.0").vulnerable.iter().any(|line| line.ends_with("no version fixes it: find another crate")));
         std::fs::write(folder.join("RUSTSEC-5.md"), "no block").expect("it can be written");
         let error = compare(&database, &[package("soft", "1.2.2", Some("registry"))]).expect_err("it is none").to_string();
         assert!(error.contains("RUSTSEC-5.md"), "{error}");

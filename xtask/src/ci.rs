@@ -175,5 +175,5 @@ fn report(found: Vec<String>) -> Result<()> {
     for line in &found {
         println!("{line}");
     }
-    if found.is_empty() { Ok(()) } else { bail!("{} to mend", found.len()) }
+    if found.is_empty() { Ok(()) } else { bail!("{} to fix", found.len()) }
 }

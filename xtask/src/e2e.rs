@@ -97,7 +97,7 @@ pub(crate) struct FirstPod {
     /// The heading above the commands
     #[arg(long, requires = "page")]
     heading: Option<String>,
-    /// Also breaks the installation in ten ways, and mends it each time as `whittle doctor` says
+    /// Also breaks the installation in ten ways, and repairs it each time as `whittle doctor` says
     #[arg(long = "break")]
     breaks: bool,
     /// Also hands everything over to Karpenter and adopts it again, by docs/guide/migrate-from-karpenter.md

@@ -1,5 +1,5 @@
 //! `cargo xtask installation`: `whittle cluster` and `whittle doctor` with AWS's own command line, an emulated account, and a real API
-//! server: installed, broken in ten ways, mended and removed.
+//! server: installed, broken in ten ways, repaired and removed.
 
 use crate::{environment, shell, workspace};
 use anyhow::Result;

@@ -59,7 +59,7 @@ enum Command {
     },
     /// Plans and consolidates random clusters, and checks the properties of the results.
     Fuzz(fuzz::Fuzz),
-    /// Installs into an emulated account and a real cluster, breaks that in ten ways, mends and removes it.
+    /// Installs into an emulated account and a real cluster, breaks that in ten ways, repairs and removes it.
     Installation,
     /// Makes the artefacts of a release: functions, commands, templates, the watcher's image, a bill of materials and checksums.
     Dist(dist::Dist),

@@ -51,7 +51,7 @@ pub struct MannerArgs {
     pub output: Output,
 }
 
-/// What tells the functions of pods without a node.
+/// What reports pods without a node to the functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Relay {
     /// A webhook of the cluster's API server

@@ -78,7 +78,7 @@ impl Reasons {
         explain::text_about(name, kept.read.clone(), kept.market.clone(), history).map_err(|error| {
             Refusal::Failed(match error {
                 ExplainError::Unknown(name, _) => {
-                    format!("{name} is not in the cluster any more; with --stack NAME the console tells what was decided about it")
+                    format!("{name} is not in the cluster any more; with --stack NAME the console shows what was decided about it")
                 }
                 error => error.to_string(),
             })

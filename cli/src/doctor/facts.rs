@@ -24,7 +24,7 @@ pub(super) struct Function {
     pub(super) update: String,
     /// Why state or update are not as they should be.
     pub(super) reason: String,
-    /// The clusters that it was told to serve.
+    /// The clusters that it is set to serve.
     pub(super) clusters: String,
 }
 

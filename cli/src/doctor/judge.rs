@@ -1,4 +1,4 @@
-//! What is wrong with an installation, and what would mend it: facts in, findings out.
+//! What is wrong with an installation, and what would fix it: facts in, findings out.
 
 mod account;
 mod cluster;
@@ -25,7 +25,7 @@ pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) status: Status,
     pub(super) what: String,
-    /// What mends it; empty if nothing is to mend.
+    /// What fixes it; empty if nothing is to fix.
     pub(super) remedy: String,
 }
 

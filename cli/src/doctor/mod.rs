@@ -1,4 +1,4 @@
-//! `whittle doctor`: looks at an installation, from the account to the pods, and says what is wrong and what mends it. It changes nothing.
+//! `whittle doctor`: looks at an installation, from the account to the pods, and says what is wrong and what fixes it. It changes nothing.
 
 mod facts;
 mod judge;

@@ -35,7 +35,7 @@ use whittle_model::scheduling::{Plan, PodRef};
 #[command(after_help = "\
 Decides from files or from what --context names, as `whittle plan` does for a pod and `whittle consolidate` for a node.
 
-With --stack it tells what was decided before, as long as the table keeps decisions (thirty days): also of a node that is gone.
+With --stack it shows what was decided before, as long as the table keeps decisions (thirty days): also of a node that is gone.
 
 Examples:
   whittle explain web/api-7d9f -f cluster.yaml

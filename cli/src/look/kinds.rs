@@ -29,7 +29,7 @@ const fn kind(resource: &'static str, weight: Weight, without: &'static str) -> 
 }
 
 const ALL: &str = "nothing can be said";
-const SHOWN: &str = "what they would tell is not shown";
+const SHOWN: &str = "what follows from them is not shown";
 const OWNERS: &str = "pods of one workload may not be known as such, and --replicas does not know it";
 
 /// Kinds that are listed together. Pods are most of a cluster, so that they are read alone.

@@ -194,7 +194,7 @@ fn of_prices(entry: &TypeEntry) -> Option<String> {
             // Earlier releases printed such prices where nothing is sold.
             price if price >= TOO_DEAR && available => format!("is {price}, and no machine costs that much an hour"),
             price if Price::from_dollars(price) == Price::ZERO => {
-                "is 0, or less than can be told from it, and nothing is for free".to_owned()
+                "is 0, or too small to differ from it, and nothing is for free".to_owned()
             }
             _ => return None,
         };

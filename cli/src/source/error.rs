@@ -19,10 +19,10 @@ pub enum ReadError {
     #[error("there is no object in {}", .0.join(", "))]
     NoObjects(Vec<String>),
     /// Refused objects, which were told, might protect pods or nodes, so that nothing can be disrupted safely.
-    #[error("nothing is decided, because what is refused may protect pods and nodes: mend it, or leave it out")]
+    #[error("nothing is decided, because what is refused may protect pods and nodes: fix it, or leave it out")]
     BlocksDisruption,
     /// Objects of a change are refused, which were told: without them it is another change.
-    #[error("nothing is compared, because the change was not read as a whole: mend what is refused of --changed, or leave it out")]
+    #[error("nothing is compared, because the change was not read as a whole: fix what is refused of --changed, or leave it out")]
     RefusedChange,
     #[error("{path}, document {document}: {object}{}{field}: {message}", if .field.is_empty() { "" } else { ", " })]
     Object { path: String, document: usize, object: String, field: String, message: String },
@@ -38,7 +38,7 @@ pub enum ReadError {
     Catalog { path: String, message: String },
     #[error(
         "what there is to buy is not known: name a region with --region (one of {}), or a catalog with --instance-types; nodes with \
-         the label topology.kubernetes.io/region tell the region too",
+         the label topology.kubernetes.io/region name the region too",
         .known.join(", ")
     )]
     NoOffers { known: &'static [&'static str] },

@@ -345,7 +345,7 @@ fn a_change_that_a_server_refuses_or_does_not_serve_leaves_the_object_as_it_is()
         assert_eq!(planned.status.code(), Some(code), "{}{}", out(&planned), err(&planned));
         assert!(err(&planned).contains(says), "{says}: {}", err(&planned));
         if code == 2 {
-            let unread = "error: nothing is compared, because the change was not read as a whole: mend what is refused of --changed";
+            let unread = "error: nothing is compared, because the change was not read as a whole: fix what is refused of --changed";
             assert!(err(&planned).contains(unread) && out(&planned).is_empty(), "{says}: {}{}", out(&planned), err(&planned));
             continue;
         }

@@ -166,7 +166,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let asked: Result<Summary, _> = self.send(cluster, &request).await;
         let Summary { metadata, items } = asked.map_err(|failed| failed.into_error(cluster, "its newest version").to_string())?;
         let left = if metadata.continue_token.is_empty() { Some(0) } else { metadata.remaining_item_count };
-        let left = left.ok_or("the API server does not tell how many objects there are")?;
+        let left = left.ok_or("the API server does not say how many objects there are")?;
         Ok(Newest { version: number(&metadata.resource_version)?, count: items.map_or(0, |items| items.len()) + left })
     }
 

@@ -29,7 +29,7 @@ mod once; // facts that the messages of one invocation share
 // What a run says about itself.
 mod report; // what it did
 pub mod metrics; // every metric of Whittle
-pub mod problems; // what a person has to mend
+pub mod problems; // what a person has to fix
 pub mod telemetry; // the lines that are printed
 
 // For tests.

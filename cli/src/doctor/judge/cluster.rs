@@ -10,7 +10,7 @@ use crate::money::counted;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// What mends a refusal for want of rights.
+/// What fixes a refusal for want of rights.
 const DENIED: &str = "allow it: a service control policy, a permissions boundary or the role of launch denies it (docs/runbooks.md, \
                       \"EC2 refuses launches\")";
 
@@ -139,7 +139,7 @@ fn judge_parts(check: &'static str, hook: &Value, facts: &Facts) -> Finding {
     if missing.is_empty() {
         return Finding::ok(check, "a webhook with the relay's host and the right secret");
     }
-    let what = format!("the webhook is of an earlier release: it lacks {}, and what these tell waits for the tick", missing.join(", "));
+    let what = format!("the webhook is of an earlier release: it lacks {}, and what these report waits for the tick", missing.join(", "));
     Finding::warning(check, what, add(facts))
 }
 

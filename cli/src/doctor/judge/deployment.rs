@@ -144,7 +144,7 @@ fn functions(facts: &Facts, running: &Running) -> Finding {
             !served && facts.stack.as_ref().is_ok_and(|stack| stack.clusters().contains(&facts.cluster))
         });
         if let Some(function) = behind {
-            let what = format!("{} was told to serve {:?}, which is not what the stack says", function.name, function.clusters);
+            let what = format!("{} is set to serve {:?}, which is not what the stack says", function.name, function.clusters);
             return Finding::problem(check, what, "deploy again: somebody changed the function outside the stack");
         }
         match functions.len() {
@@ -172,7 +172,7 @@ fn dead_letters(running: &Running) -> Finding {
         let what: Vec<String> = full.iter().map(|queue| format!("{} in {}", count(queue), queue.name)).collect();
         let purges: Vec<String> = full.iter().map(|queue| format!("aws sqs purge-queue --queue-url {}", queue.url)).collect();
         let remedy = format!(
-            "the function's log says what failed; once that is mended, {}; ticks do the work again ({RUNBOOKS}, \"A message is in the \
+            "the function's log says what failed; once that is fixed, {}; ticks do the work again ({RUNBOOKS}, \"A message is in the \
              dead-letter queue\")",
             purges.join("; ")
         );

@@ -211,7 +211,7 @@ fn the_deployment_is_judged() {
     };
     found(Problem, failed, "functions", "Launch is in state Active, its last update Failed: the image is gone", "deploy again");
     let behind = |facts: &mut Facts| facts.running().functions.as_mut().unwrap()[4].clusters = "dev".into();
-    found(Problem, behind, "functions", "Consolidate was told to serve \"dev\"", "deploy again");
+    found(Problem, behind, "functions", "Consolidate is set to serve \"dev\"", "deploy again");
     found(Problem, |facts| drop(facts.running().functions.as_mut().unwrap().pop()), "functions", "8 functions, not 9", "deploy");
     found(Problem, |facts| facts.running().disabled = Ok(vec!["ScheduleTick".into()]), "rules and ticks", "ScheduleTick", "enable");
     let alarm = Alarm { name: "ProblemsAlarm".into(), description: "A pod has waited.".into(), ..Alarm::default() };
