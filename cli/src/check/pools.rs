@@ -25,7 +25,7 @@ const NAMED_MAX: usize = 4;
 /// What there is to warn of in a NodePool that an API server accepts. `all`: the NodePools beside it; `without_types`: the answer of
 /// [`without_types`] for them.
 pub(super) fn remarks(pool: &NodePool, all: &[&NodePool], without_types: &BTreeMap<String, String>) -> Vec<String> {
-    let mut remarks: Vec<String> = requirements::remarks(pool).iter().map(ToString::to_string).collect();
+    let mut remarks: Vec<String> = requirements::faults(pool).iter().map(ToString::to_string).collect();
     // What is wrong with single ones says more.
     remarks.extend(without_types.get(&pool.metadata.name).filter(|_| remarks.is_empty()).cloned());
     remarks.extend(of_two_kinds(pool, all).into_iter().chain(above_limit(pool)));

@@ -38,8 +38,9 @@ pub struct Manifests {
     pub node_classes: Vec<Ec2NodeClass>,
     /// Services, workloads and capacity buffers.
     pub workloads: WorkloadManifests,
-    /// What became of workloads whose pods are not among the manifests.
-    pub expanded: Vec<String>,
+    /// Texts of remarks that are notes: which objects count instead of others, and what became of workloads whose pods are not among the
+    /// manifests.
+    pub notes: Vec<String>,
     /// Their pods, by namespace and name.
     pub added: Added,
     /// Objects of kinds that have no effect.
@@ -144,7 +145,7 @@ impl Layers {
     /// Documents of which none can be used.
     pub(super) fn assemble(self, when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
         let mut manifests = assemble(self.all, when, expansion)?;
-        manifests.expanded.splice(0..0, self.notes);
+        manifests.notes.splice(0..0, self.notes);
         Ok(manifests)
     }
 }
@@ -278,14 +279,14 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         return Err(ReadError::Manifest(refused));
     }
     objects.node_classes.clone_from(&node_classes);
-    let (expanded, added, unfit) = finish(&mut objects, &mut workloads, &settings, (expansion, &consequences))?;
+    let (notes, added, unfit) = finish(&mut objects, &mut workloads, &settings, (expansion, &consequences))?;
     warnings.extend(unfit);
     Ok(Manifests {
         objects,
         settings,
         node_classes,
         workloads,
-        expanded,
+        notes,
         added,
         skipped,
         misspelt,

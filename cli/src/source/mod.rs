@@ -260,7 +260,7 @@ impl Reading<'_> {
         for pool in &found.objects.node_pools {
             let name = NodePool::given_name(&pool.metadata.name);
             let faults = validate::runtime::schedules(pool);
-            let faults = faults.into_iter().chain(requirements::remarks(pool));
+            let faults = faults.into_iter().chain(requirements::faults(pool));
             remarks.extend(faults.map(|fault| Remark::warning(format!("NodePool {name:?}, {fault}"))));
         }
         remarks.extend(
@@ -296,7 +296,7 @@ fn ignored(read: &Manifests) -> Vec<Remark> {
         lines.iter().map(|line| of(format!("{what}{line}"))).collect()
     };
     [
-        list(Remark::note, "", &read.expanded),
+        list(Remark::note, "", &read.notes),
         list(Remark::note, "skipped ", &grouped(&read.skipped)),
         list(Remark::warning, "", &read.misspelt),
         read.workloads.unplanned.remarks().collect(),

@@ -1,4 +1,7 @@
 //! What is said about the input beside an answer: what is refused, what has no effect, and what was added.
+//!
+//! A remark is a text and how much it matters. The steps of reading return notes, which are the texts of the least important ones; what is
+//! wrong with a field of an object is a fault of it.
 
 use crate::report::Section;
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use whittle_model::requirements::{Allowed, canonical_key, from_requirements};
 use whittle_model::scheduling::{Known, meant_key, meant_values};
 
 /// Everything that makes a NodePool launch nothing, or nothing of what it says.
-pub(crate) fn remarks(pool: &NodePool) -> Vec<FieldError> {
+pub(crate) fn faults(pool: &NodePool) -> Vec<FieldError> {
     let mut found = contradictions(pool);
     for (index, requirement) in pool.spec.template.spec.requirements.iter().enumerate() {
         found.extend(misspelt(requirement, &of_requirements().index(index)));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn said(labels: Value, requirements: &[(&str, &str, &[&str])]) -> Vec<String> {
-        remarks(&pool(labels, requirements)).iter().map(ToString::to_string).collect()
+        faults(&pool(labels, requirements)).iter().map(ToString::to_string).collect()
     }
 
     #[test]
