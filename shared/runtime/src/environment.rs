@@ -74,9 +74,11 @@ pub(crate) const RESERVED_ENIS: &str = "WHITTLE_RESERVED_ENIS";
 pub(crate) const VM_MEMORY_OVERHEAD_PERCENT: &str = "WHITTLE_VM_MEMORY_OVERHEAD_PERCENT";
 /// `true` lets node classes compute `maxPods` and reserved resources by expressions. Optional.
 pub(crate) const NODE_CLASS_EXPRESSIONS: &str = "WHITTLE_NODE_CLASS_EXPRESSIONS";
-/// Minutes after which instance types and prices are read again. Optional; 5 when unset.
+/// `false` asks EC2 for no dry runs with node classes; `true` when unset. Optional.
 pub(crate) const NODE_CLASS_DRY_RUNS: &str = "WHITTLE_NODE_CLASS_DRY_RUNS";
+/// Minutes after which instance types, zones and on-demand prices are read again. Optional; 720 when unset.
 pub(crate) const CATALOG_REFRESH_MINUTES: &str = "WHITTLE_CATALOG_REFRESH_MINUTES";
+/// The same for spot prices. Optional; 5 when unset.
 pub(crate) const SPOT_PRICE_REFRESH_MINUTES: &str = "WHITTLE_SPOT_PRICE_REFRESH_MINUTES";
 /// `Ignore` gives pods' preferences no effect; `Respect` when unset.
 pub const PREFERENCE_POLICY: &str = "WHITTLE_PREFERENCE_POLICY";
@@ -108,7 +110,7 @@ pub enum EnvironmentError {
     #[error("{0} is not set: deploy the function with template.yaml, which sets it")]
     Missing(&'static str),
     #[error("{name} is {value:?}, which is not one of {allowed}")]
-    Unknown { name: &'static str, value: String, allowed: &'static str },
+    Unknown { name: &'static str, value: String, allowed: String },
     #[error("{name} is {value:?}, which is not a whole number of seconds from 0 to 900")]
     NoSeconds { name: &'static str, value: String },
     #[error("{name} is {value:?}, which is not a whole number from {least} to {most}: correct the stack's parameter {parameter}")]
@@ -199,78 +201,131 @@ fn names(text: &str) -> BTreeSet<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-impl Environment {
-    /// Reads the environment through `get`, which gives the value of a variable. An empty one counts as unset,
-    /// because CloudFormation sets an empty parameter that way.
-    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
-        let optional = |name: &str| get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
-        let required = |name: &'static str| optional(name).ok_or(EnvironmentError::Missing(name));
-        let clusters = required(CLUSTERS)?;
-        let clusters: Vec<ClusterName> = clusters.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ClusterName::new).collect();
-        if clusters.is_empty() {
-            return Err(EnvironmentError::Missing(CLUSTERS));
+/// The variables, by a function that gives their values. An empty one counts as unset, because CloudFormation sets an empty parameter that
+/// way.
+struct Variables<G>(G);
+
+impl<G: Fn(&str) -> Option<String>> Variables<G> {
+    fn optional(&self, name: &str) -> Option<String> {
+        (self.0)(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    }
+
+    fn required(&self, name: &'static str) -> Result<String, EnvironmentError> {
+        self.optional(name).ok_or(EnvironmentError::Missing(name))
+    }
+
+    /// One of two values by its word; `usual` when unset.
+    fn choice<T: Copy>(&self, name: &'static str, usual: T, values: [(&str, T); 2]) -> Result<T, EnvironmentError> {
+        let Some(value) = self.optional(name) else { return Ok(usual) };
+        match values.iter().find(|(word, _)| *word == value) {
+            Some((_, found)) => Ok(*found),
+            None => Err(EnvironmentError::Unknown { name, value, allowed: values.map(|(word, _)| word).join(", ") }),
         }
-        let switch = |name: &'static str, on: &str, off: &str, allowed| match optional(name).as_deref() {
-            None => Ok(false),
-            Some(value) if value == on => Ok(true),
-            Some(value) if value == off => Ok(false),
-            Some(value) => Err(EnvironmentError::Unknown { name, value: value.to_owned(), allowed }),
-        };
-        let signed_only = switch(RELAY_AUTH, "AWS_IAM", "NONE", "NONE, AWS_IAM")?;
-        let is_isolated = switch(ISOLATED_VPC, "true", "false", "true, false")?;
-        let patterns = |name: &'static str| {
-            let text = optional(name).unwrap_or_default();
-            NamePatterns::parse(&text).map_err(|source| EnvironmentError::Names { name, source })
-        };
-        let (cluster_node_roles, relay_callers) = (patterns(CLUSTER_NODE_ROLES)?, patterns(RELAY_CALLERS)?);
+    }
+
+    /// Whether a variable is `true`; `usual` when unset.
+    fn is_true(&self, name: &'static str, usual: bool) -> Result<bool, EnvironmentError> {
+        self.choice(name, usual, [("true", true), ("false", false)])
+    }
+
+    fn patterns(&self, name: &'static str) -> Result<NamePatterns, EnvironmentError> {
+        let text = self.optional(name).unwrap_or_default();
+        NamePatterns::parse(&text).map_err(|source| EnvironmentError::Names { name, source })
+    }
+
+    fn clusters(&self) -> Result<Vec<ClusterName>, EnvironmentError> {
+        let text = self.required(CLUSTERS)?;
+        let clusters: Vec<ClusterName> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(ClusterName::new).collect();
+        if clusters.is_empty() { Err(EnvironmentError::Missing(CLUSTERS)) } else { Ok(clusters) }
+    }
+
+    /// The queues, of which none may be missing to which doorbells are sent.
+    fn queue_urls(&self) -> Result<QueueUrls, EnvironmentError> {
+        Ok(QueueUrls {
+            plan: self.required(QUEUE_PLAN)?,
+            consolidate: self.required(QUEUE_CONSOLIDATE)?,
+            launch: self.required(QUEUE_LAUNCH)?,
+            terminate: self.required(QUEUE_TERMINATE)?,
+            nodes: self.required(QUEUE_NODES)?,
+            refresh: self.required(QUEUE_REFRESH)?,
+            sweep: self.required(QUEUE_SWEEP)?,
+            interruption: self.optional(QUEUE_INTERRUPTION).unwrap_or_default(),
+            plan_delay: seconds(PLAN_DELAY_SECONDS, self.optional(PLAN_DELAY_SECONDS))?,
+        })
+    }
+
+    fn settings(&self) -> Result<Settings, EnvironmentError> {
         let usual = Settings::default();
+        Ok(Settings {
+            clusters: self.clusters()?,
+            cluster_node_roles: self.patterns(CLUSTER_NODE_ROLES)?,
+            relay_callers: self.patterns(RELAY_CALLERS)?,
+            node_roles: names_of(&self.optional(NODE_ROLES).unwrap_or_default()),
+            mode: self.choice(MODE, Mode::Active, [("active", Mode::Active), ("shadow", Mode::Shadow)])?,
+            default_instance_profile: self.optional(DEFAULT_INSTANCE_PROFILE),
+            default_node_role: self.optional(DEFAULT_NODE_ROLE),
+            spot_to_spot: self.is_true(SPOT_TO_SPOT, false)?,
+            act_on_rebalance: self.is_true(ACT_ON_REBALANCE, false)?,
+            node_repair: self.is_true(NODE_REPAIR, false)?,
+            metrics: self.choice(METRICS, Level::Basic, [("basic", Level::Basic), ("full", Level::Full)])?,
+            metrics_namespace: namespace(self.optional(METRICS_NAMESPACE))?,
+            offering_metrics: names(&self.optional(OFFERING_METRICS).unwrap_or_default()),
+            zonal_shift: self.is_true(ZONAL_SHIFT, false)?,
+            static_capacity: self.is_true(STATIC_CAPACITY, true)?,
+            reserved_enis: count(self.optional(RESERVED_ENIS), usual.reserved_enis, RESERVED_ENIS_COUNT)?,
+            vm_memory_overhead_ppm: self.vm_memory_overhead_ppm(usual.vm_memory_overhead_ppm)?,
+            node_class_expressions: self.expressions()?,
+            node_class_dry_runs: self.is_true(NODE_CLASS_DRY_RUNS, true)?,
+            catalog_refresh: minutes(self.optional(CATALOG_REFRESH_MINUTES), usual.catalog_refresh, CATALOG_REFRESH_COUNT)?,
+            spot_price_refresh: minutes(self.optional(SPOT_PRICE_REFRESH_MINUTES), usual.spot_price_refresh, SPOT_PRICE_REFRESH_COUNT)?,
+            scheduling: self.scheduling()?,
+            batching: self.batching()?,
+            ..usual
+        })
+    }
+
+    fn expressions(&self) -> Result<Expressions, EnvironmentError> {
+        let (on, off) = (Expressions::Evaluated, Expressions::Ignored);
+        self.choice(NODE_CLASS_EXPRESSIONS, off, [("true", on), ("false", off)])
+    }
+
+    fn vm_memory_overhead_ppm(&self, usual: u32) -> Result<u32, EnvironmentError> {
+        let Some(value) = self.optional(VM_MEMORY_OVERHEAD_PERCENT) else { return Ok(usual) };
+        share(&value).map_err(|reason| EnvironmentError::NoShare { name: VM_MEMORY_OVERHEAD_PERCENT, reason })
+    }
+
+    fn scheduling(&self) -> Result<Scheduling, EnvironmentError> {
+        let spread = self.optional(SCHEDULER_CONFIG).unwrap_or_default();
+        Ok(Scheduling {
+            ignore_preferences: self.choice(PREFERENCE_POLICY, false, [("Respect", false), ("Ignore", true)])?,
+            lower_min_values: self.choice(MIN_VALUES_POLICY, false, [("Strict", false), ("BestEffort", true)])?,
+            default_spread: default_spread(&spread).map_err(EnvironmentError::SchedulerConfig)?,
+            objective: self.optional(OBJECTIVE).map_or(Ok(Objective::default()), |text| text.parse())?,
+            machine_cost: self.optional(MACHINE_COST).map_or(Ok(objective::MACHINE_COST), |text| machine_cost(&text))?,
+            ..Scheduling::default()
+        })
+    }
+
+    /// How long plans wait for more pods.
+    fn batching(&self) -> Result<Batching, EnvironmentError> {
+        let idle = seconds(PLAN_DELAY_SECONDS, self.optional(PLAN_DELAY_SECONDS))?;
+        Ok(Batching { idle, max: seconds(PLAN_DELAY_MAX_SECONDS, self.optional(PLAN_DELAY_MAX_SECONDS))? })
+    }
+}
+
+impl Environment {
+    /// Reads the environment through `get`, which gives the value of a variable.
+    pub fn read(get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
+        let variables = Variables(get);
+        let settings = variables.settings()?;
+        let signed_only = variables.choice(RELAY_AUTH, false, [("NONE", false), ("AWS_IAM", true)])?;
+        let is_isolated = variables.is_true(ISOLATED_VPC, false)?;
         Ok(Self {
-            table: required(TABLE)?,
-            queues: queue_urls(optional)?,
-            relay_secret_parameter: optional(RELAY_SECRET).filter(|_| !signed_only),
+            table: variables.required(TABLE)?,
+            queues: variables.queue_urls()?,
+            relay_secret_parameter: variables.optional(RELAY_SECRET).filter(|_| !signed_only),
             isolation: if is_isolated { Isolation::Isolated } else { Isolation::Reachable },
-            settings: Settings {
-                node_roles: names_of(&optional(NODE_ROLES).unwrap_or_default()),
-                cluster_node_roles,
-                relay_callers,
-                clusters,
-                mode: if switch(MODE, "shadow", "active", "active, shadow")? { Mode::Shadow } else { Mode::Active },
-                default_instance_profile: optional(DEFAULT_INSTANCE_PROFILE),
-                default_node_role: optional(DEFAULT_NODE_ROLE),
-                spot_to_spot: switch(SPOT_TO_SPOT, "true", "false", "true, false")?,
-                act_on_rebalance: switch(ACT_ON_REBALANCE, "true", "false", "true, false")?,
-                node_repair: switch(NODE_REPAIR, "true", "false", "true, false")?,
-                metrics: if switch(METRICS, "full", "basic", "basic, full")? { Level::Full } else { Level::Basic },
-                metrics_namespace: namespace(optional(METRICS_NAMESPACE))?,
-                offering_metrics: names(&optional(OFFERING_METRICS).unwrap_or_default()),
-                zonal_shift: switch(ZONAL_SHIFT, "true", "false", "true, false")?,
-                static_capacity: !switch(STATIC_CAPACITY, "false", "true", "true, false")?,
-                reserved_enis: count(optional(RESERVED_ENIS), usual.reserved_enis, RESERVED_ENIS_COUNT)?,
-                vm_memory_overhead_ppm: match optional(VM_MEMORY_OVERHEAD_PERCENT) {
-                    None => usual.vm_memory_overhead_ppm,
-                    Some(value) => {
-                        share(&value).map_err(|reason| EnvironmentError::NoShare { name: VM_MEMORY_OVERHEAD_PERCENT, reason })?
-                    }
-                },
-                node_class_expressions: match switch(NODE_CLASS_EXPRESSIONS, "true", "false", "true, false")? {
-                    true => Expressions::Evaluated,
-                    false => Expressions::Ignored,
-                },
-                node_class_dry_runs: !switch(NODE_CLASS_DRY_RUNS, "false", "true", "true, false")?,
-                catalog_refresh: minutes(optional(CATALOG_REFRESH_MINUTES), usual.catalog_refresh, CATALOG_REFRESH_COUNT)?,
-                spot_price_refresh: minutes(optional(SPOT_PRICE_REFRESH_MINUTES), usual.spot_price_refresh, SPOT_PRICE_REFRESH_COUNT)?,
-                scheduling: Scheduling {
-                    ignore_preferences: switch(PREFERENCE_POLICY, "Ignore", "Respect", "Respect, Ignore")?,
-                    lower_min_values: switch(MIN_VALUES_POLICY, "BestEffort", "Strict", "Strict, BestEffort")?,
-                    default_spread: default_spread(&optional(SCHEDULER_CONFIG).unwrap_or_default())
-                        .map_err(EnvironmentError::SchedulerConfig)?,
-                    objective: optional(OBJECTIVE).map_or(Ok(Objective::default()), |text| text.parse())?,
-                    machine_cost: optional(MACHINE_COST).map_or(Ok(objective::MACHINE_COST), |text| machine_cost(&text))?,
-                    ..Scheduling::default()
-                },
-                batching: batching(optional)?,
-                ..usual
-            },
+            settings,
         })
     }
 
@@ -282,28 +337,6 @@ impl Environment {
             .flat_map(|(name, entries)| entries.unserved(&settings.clusters).map(move |cluster| (name, cluster.clone())))
             .collect()
     }
-}
-
-/// How long plans wait for more pods.
-fn batching(optional: impl Fn(&str) -> Option<String>) -> Result<Batching, EnvironmentError> {
-    let idle = seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?;
-    Ok(Batching { idle, max: seconds(PLAN_DELAY_MAX_SECONDS, optional(PLAN_DELAY_MAX_SECONDS))? })
-}
-
-/// The queues, of which none may be missing to which doorbells are sent.
-fn queue_urls(optional: impl Fn(&str) -> Option<String>) -> Result<QueueUrls, EnvironmentError> {
-    let required = |name: &'static str| optional(name).ok_or(EnvironmentError::Missing(name));
-    Ok(QueueUrls {
-        plan: required(QUEUE_PLAN)?,
-        consolidate: required(QUEUE_CONSOLIDATE)?,
-        launch: required(QUEUE_LAUNCH)?,
-        terminate: required(QUEUE_TERMINATE)?,
-        nodes: required(QUEUE_NODES)?,
-        refresh: required(QUEUE_REFRESH)?,
-        sweep: required(QUEUE_SWEEP)?,
-        interruption: optional(QUEUE_INTERRUPTION).unwrap_or_default(),
-        plan_delay: seconds(PLAN_DELAY_SECONDS, optional(PLAN_DELAY_SECONDS))?,
-    })
 }
 
 #[cfg(test)]
