@@ -1,7 +1,7 @@
 //! Plays a scenario.
 
 use super::conditions::Condition;
-use super::{FaultChange, NewImage, Notice, NoticeKind, Scenario, Step, Stock, Tags, Target};
+use super::{Annotation, FaultChange, NewImage, Notice, NoticeKind, Scenario, SettingsChange, Step, Stock, Tags, Target};
 use crate::local::session::{Place, Session, SessionError};
 use crate::local::wiring::Handlers;
 use crate::savings::ledger_of;
@@ -343,22 +343,7 @@ impl<'a> Player<'a> {
             Step::Reserve(wanted) => return self.reserve(wanted),
             Step::EndReservation(id) => return self.end_reservation(id),
             Step::Tags(tags) => self.tags(tags),
-            Step::Settings(change) => {
-                let mut settings = self.session.settings();
-                settings.mode = match change.shadow {
-                    Some(true) => Mode::Shadow,
-                    Some(false) => Mode::Active,
-                    None => settings.mode,
-                };
-                settings.spot_to_spot = change.spot_to_spot.unwrap_or(settings.spot_to_spot);
-                settings.act_on_rebalance = change.act_on_rebalance.unwrap_or(settings.act_on_rebalance);
-                settings.node_repair = change.node_repair.unwrap_or(settings.node_repair);
-                settings.zonal_shift = change.zonal_shift.unwrap_or(settings.zonal_shift);
-                if let Some(spread) = &change.default_spread {
-                    settings.scheduling.default_spread.clone_from(spread);
-                }
-                self.session.set(settings);
-            }
+            Step::Settings(change) => self.change_settings(change),
             Step::Faults(change) => self.faults(change),
             Step::Image(image) => self.image(image),
             Step::SecurityGroup(group) => {
@@ -367,22 +352,43 @@ impl<'a> Player<'a> {
                 self.session.simulation.world().region.network.groups.push(group);
             }
             Step::Ticks(span) => self.session.simulation.world().set_tick(span.span()),
-            Step::Annotate(annotation) => {
-                let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), ..Target::default() });
-                let mut world = self.session.simulation.world();
-                let carries = |node: &&String| {
-                    let mut pods = world.cluster.objects.pods_on(node);
-                    annotation.under.as_ref().is_none_or(|prefix| pods.any(|pod| pod.metadata.name.starts_with(prefix.as_str())))
-                };
-                let Some(node) = nodes.iter().find(carries) else { return Ok(Err(format!("pool {} has no such node", annotation.pool))) };
-                world.cluster.objects.change::<Node>(node, |node| {
-                    node.metadata.annotations.insert(annotation.key.clone(), annotation.value.clone());
-                });
-                world.touch_cluster();
-            }
+            Step::Annotate(annotation) => return Ok(self.annotate(annotation)),
             other => return self.inject_fault(other),
         }
         Ok(Ok(()))
+    }
+
+    fn change_settings(&self, change: &SettingsChange) {
+        let mut settings = self.session.settings();
+        settings.mode = match change.shadow {
+            Some(true) => Mode::Shadow,
+            Some(false) => Mode::Active,
+            None => settings.mode,
+        };
+        settings.spot_to_spot = change.spot_to_spot.unwrap_or(settings.spot_to_spot);
+        settings.act_on_rebalance = change.act_on_rebalance.unwrap_or(settings.act_on_rebalance);
+        settings.node_repair = change.node_repair.unwrap_or(settings.node_repair);
+        settings.zonal_shift = change.zonal_shift.unwrap_or(settings.zonal_shift);
+        if let Some(spread) = &change.default_spread {
+            settings.scheduling.default_spread.clone_from(spread);
+        }
+        self.session.set(settings);
+    }
+
+    /// Annotates the first node of a pool, or the first with such a pod.
+    fn annotate(&self, annotation: &Annotation) -> Result<(), String> {
+        let nodes = self.nodes(&Target { pool: Some(annotation.pool.clone()), ..Target::default() });
+        let mut world = self.session.simulation.world();
+        let carries = |node: &&String| {
+            let mut pods = world.cluster.objects.pods_on(node);
+            annotation.under.as_ref().is_none_or(|prefix| pods.any(|pod| pod.metadata.name.starts_with(prefix.as_str())))
+        };
+        let Some(node) = nodes.iter().find(carries) else { return Err(format!("pool {} has no such node", annotation.pool)) };
+        world.cluster.objects.change::<Node>(node, |node| {
+            node.metadata.annotations.insert(annotation.key.clone(), annotation.value.clone());
+        });
+        world.touch_cluster();
+        Ok(())
     }
 
     /// Steps that inject a fault once.
