@@ -118,35 +118,7 @@ pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> 
     if let Err(error) = read_deployment(args, until, &mut ledger) {
         ledger.fail(error.to_string());
     }
-    let standard_input = [PathBuf::from("-")];
-    let nothing_named = args.files.is_empty() && args.stack.stack.is_none();
-    let mut is_read = false;
-    for path in if nothing_named { standard_input.as_slice() } else { &args.files } {
-        let name = files::shown(path);
-        if name == "-" && std::mem::replace(&mut is_read, true) {
-            ledger.fail("standard input is named more than once, and can be read only once: leave the others out".to_owned());
-            continue;
-        }
-        if name == "-" {
-            let _patience = Patience::with("reading standard input".to_owned());
-            if ledger.read("standard input", &mut *stdin) {
-                ledger.fail(empty("standard input"));
-            }
-            continue;
-        }
-        if path.is_dir() {
-            ledger.fail(format!("{name} is a directory: name the files in it"));
-            continue;
-        }
-        match std::fs::File::open(path) {
-            Ok(file) => {
-                if ledger.read(&name, std::io::BufReader::new(file)) {
-                    ledger.fail(empty(&name));
-                }
-            }
-            Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
-        }
-    }
+    read_files(args, stdin, &mut ledger);
     let until = if args.until.is_some() { until } else { ledger.ended().unwrap_or(until) };
     let nothing = ledger.entries.is_empty() && ledger.shadow_records.is_empty() && !ledger.faults.is_empty();
     let currency = match ledger.currency() {
@@ -184,6 +156,39 @@ fn empty(name: &str) -> String {
 /// The first moment of what is summed up to a time.
 fn begin(args: &SavingsArgs, until: Timestamp) -> Timestamp {
     args.since.as_ref().map_or(Timestamp::MIN, |since| until.checked_sub(since.span()).unwrap_or(Timestamp::MIN))
+}
+
+/// Adds the ledgers of files, or that of standard input if nothing is named.
+fn read_files(args: &SavingsArgs, stdin: &mut dyn Read, ledger: &mut Ledger) {
+    let standard_input = [PathBuf::from("-")];
+    let nothing_named = args.files.is_empty() && args.stack.stack.is_none();
+    let mut is_read = false;
+    for path in if nothing_named { standard_input.as_slice() } else { &args.files } {
+        let name = files::shown(path);
+        if name == "-" && std::mem::replace(&mut is_read, true) {
+            ledger.fail("standard input is named more than once, and can be read only once: leave the others out".to_owned());
+            continue;
+        }
+        if name == "-" {
+            let _patience = Patience::with("reading standard input".to_owned());
+            if ledger.read("standard input", &mut *stdin) {
+                ledger.fail(empty("standard input"));
+            }
+            continue;
+        }
+        if path.is_dir() {
+            ledger.fail(format!("{name} is a directory: name the files in it"));
+            continue;
+        }
+        match std::fs::File::open(path) {
+            Ok(file) => {
+                if ledger.read(&name, std::io::BufReader::new(file)) {
+                    ledger.fail(empty(&name));
+                }
+            }
+            Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
+        }
+    }
 }
 
 /// Adds the ledger of the deployment that is named, if one is.
