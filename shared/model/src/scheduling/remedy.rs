@@ -135,21 +135,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             let taints: Vec<String> = taints.iter().map(ToString::to_string).collect();
             format!("a pod that tolerates {}, or its spec.template.spec.taints without it", taints.join(", "))
         }
-        Cause::UndefinedLabel { key, meant: Some(meant) } if is_near(key, meant) => {
-            let own = "spec.template.metadata.labels or spec.template.spec.requirements";
-            format!("{meant} in {ASKS}, if that is meant; or the label {key} in its {own}")
-        }
-        Cause::UndefinedLabel { key, .. } if key == labels::HOSTNAME => of_hostname(),
-        Cause::UndefinedLabel { key, .. } if key == labels::PROVISIONER_NAME => {
-            format!("{} in {ASKS}: only nodes of a Provisioner have {key}", labels::NODE_POOL)
-        }
-        Cause::UndefinedLabel { key, .. } if NODE_GROUPS.contains(&key.as_str()) => {
-            format!("{ASKS} without {key}, which the nodes of a node group have: while it asks for that, a larger group")
-        }
-        Cause::UndefinedLabel { key, .. } if is_restricted(key, |_| false) => format!("{ASKS} without {key}, which no NodePool may set"),
-        Cause::UndefinedLabel { key, .. } => {
-            format!("the label {key} in its spec.template.metadata.labels or spec.template.spec.requirements, or {ASKS} without it")
-        }
+        Cause::UndefinedLabel { key, meant } => of_undefined_label(key, meant.as_deref()),
         Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| key == labels::HOSTNAME) => of_hostname(),
         Cause::Disjoint(_) | Cause::InstanceTypes { .. } if !rejection.meant.is_empty() => of_meant(&rejection.meant),
         Cause::Disjoint(keys) => match &rejection.changes {
@@ -194,6 +180,23 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         Cause::NodeLimit { .. } => "a higher spec.limits.nodes".to_owned(),
         Cause::TransientDuringPass | Cause::ReservedUnavailable | Cause::ReservedLost => return None,
     })
+}
+
+/// What gives a pod a place that asks for a label which the NodePool does not have.
+fn of_undefined_label(key: &str, meant: Option<&str>) -> String {
+    const OWN: &str = "spec.template.metadata.labels or spec.template.spec.requirements";
+    if let Some(meant) = meant.filter(|meant| is_near(key, meant)) {
+        return format!("{meant} in {ASKS}, if that is meant; or the label {key} in its {OWN}");
+    }
+    match key {
+        labels::HOSTNAME => of_hostname(),
+        labels::PROVISIONER_NAME => format!("{} in {ASKS}: only nodes of a Provisioner have {key}", labels::NODE_POOL),
+        _ if NODE_GROUPS.contains(&key) => {
+            format!("{ASKS} without {key}, which the nodes of a node group have: while it asks for that, a larger group")
+        }
+        _ if is_restricted(key, |_| false) => format!("{ASKS} without {key}, which no NodePool may set"),
+        _ => format!("the label {key} in its {OWN}, or {ASKS} without it"),
+    }
 }
 
 /// What gives a pod a place that is to be near another, which has none yet either.
