@@ -123,7 +123,8 @@ pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: 
             continue;
         }
         let types = view.usable;
-        let daemons = daemon_groups(builder, daemons, set, &source.spec.template.spec.taints, catalog_of_pool, &types, dims);
+        let running = running_daemons(builder, daemons, (set, &source.spec.template.spec.taints), catalog_of_pool, &types);
+        let daemons = daemon_groups(&running, daemons, catalog_of_pool, &types, dims);
         let (limits, node_limit) = remaining_limits(builder, source, dims);
         let machine_cost = cost_per_machine(builder.input, builder.options, source).nanos();
         let type_count = types.count();
@@ -137,16 +138,14 @@ pub(crate) fn min_values_met(catalog: &Catalog, view: &View, types: &Bits) -> bo
     view.min_values.iter().all(|(key, wanted)| catalog.distinct(*key, types) >= *wanted)
 }
 
-/// Groups the types by the daemons that would run on them. Daemons are assumed to tolerate soft taints.
-fn daemon_groups(
+/// The daemons that would run on each type of a NodePool with these requirements and taints. They are assumed to tolerate soft taints.
+fn running_daemons(
     builder: &mut ProblemBuilder<'_>,
     daemons: &[Pod],
-    template: SetId,
-    taints: &[whittle_api::k8s::Taint],
+    (template, taints): (SetId, &[whittle_api::k8s::Taint]),
     catalog: &Catalog,
     types: &Bits,
-    dims: &Dims,
-) -> Vec<DaemonGroup> {
+) -> IdVec<TypeId, Vec<usize>> {
     let mut running: IdVec<TypeId, Vec<usize>> = IdVec::filled(Vec::new(), &catalog.names);
     for (daemon, pod) in daemons.iter().enumerate() {
         let hard: Vec<_> = taints.iter().filter(|t| t.effect != TaintEffect::PreferNoSchedule).cloned().collect();
@@ -168,6 +167,11 @@ fn daemon_groups(
             }
         }
     }
+    running
+}
+
+/// Groups the types by the daemons that would run on them.
+fn daemon_groups(running: &IdVec<TypeId, Vec<usize>>, daemons: &[Pod], catalog: &Catalog, types: &Bits, dims: &Dims) -> Vec<DaemonGroup> {
     let mut at: Map<&[usize], usize> = Map::default();
     let mut out: Vec<DaemonGroup> = Vec::new();
     // Groups follow the order of the list of types, as the types of a claim do.

@@ -10,6 +10,29 @@ use whittle_units::Quantity;
 const SIGNALS: &[&str] =
     &["memory.available", "nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree", "pid.available"];
 const RESERVABLE: &[&str] = &["cpu", "memory", "ephemeral-storage", "pid"];
+
+/// What a field has entries of.
+struct Entries {
+    keys: &'static [&'static str],
+    is_valid: fn(&str) -> bool,
+    /// For the error of a value that is not.
+    wanted: &'static str,
+}
+
+const THRESHOLDS: Entries =
+    Entries { keys: SIGNALS, is_valid: is_threshold, wanted: "a percentage 0% to 100%, or an amount such as 100Mi" };
+const PERIODS: Entries = Entries { keys: SIGNALS, is_valid: is_period, wanted: "a time such as 1m30s" };
+const AMOUNTS: Entries = Entries { keys: RESERVABLE, is_valid: is_amount, wanted: "an amount that is not negative" };
+
+const ENTRIES: [(&str, Entries); 6] = [
+    ("evictionHard", THRESHOLDS),
+    ("evictionSoft", THRESHOLDS),
+    ("evictionMinimumReclaim", THRESHOLDS),
+    ("evictionSoftGracePeriod", PERIODS),
+    ("kubeReserved", AMOUNTS),
+    ("systemReserved", AMOUNTS),
+];
+
 /// Fields that every family maps (aws 13). Others are passed through, and only AL2023 takes them.
 const MAPPED: &[&str] = &[
     "clusterDNS",
@@ -43,37 +66,8 @@ pub fn violations(document: Option<&Value>) -> Vec<FieldError> {
         let message = "taints of nodes belong into the pool: move them to spec.template.spec.taints or startupTaints";
         errors.push(FieldError::new(path.key("registerWithTaints"), message));
     }
-    for field in ["evictionHard", "evictionSoft", "evictionMinimumReclaim"] {
-        entries(
-            map,
-            field,
-            &path,
-            SIGNALS,
-            &mut errors,
-            |value| is_threshold(value).then_some(()),
-            "a percentage 0% to 100%, or an amount such as 100Mi",
-        );
-    }
-    entries(
-        map,
-        "evictionSoftGracePeriod",
-        &path,
-        SIGNALS,
-        &mut errors,
-        |value| value.parse::<GoDuration>().ok().filter(|time| !time.span().is_negative()).map(|_| ()),
-        "a time such as 1m30s",
-    );
-    for field in ["kubeReserved", "systemReserved"] {
-        // Values that are no quantities are expressions, which are checked when they are evaluated.
-        entries(
-            map,
-            field,
-            &path,
-            RESERVABLE,
-            &mut errors,
-            |value| (!value.starts_with('-')).then_some(()),
-            "an amount that is not negative",
-        );
+    for (field, entries) in ENTRIES {
+        entries.check(field, map, &path, &mut errors);
     }
     pairs(map, &path, &mut errors);
     numbers(map, &path, &mut errors);
@@ -110,23 +104,18 @@ fn shape(map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError
     schema::check(schema::kubelet_document(), &document, path, errors);
 }
 
-fn entries(
-    map: &Map<String, Value>,
-    field: &str,
-    path: &FieldPath,
-    keys: &[&str],
-    errors: &mut Vec<FieldError>,
-    judge: impl Fn(&str) -> Option<()>,
-    wanted: &str,
-) {
-    for (key, value) in map.get(field).and_then(Value::as_object).into_iter().flatten() {
-        let path = path.key(field).key(key);
-        if !keys.contains(&key.as_str()) {
-            errors.push(FieldError::new(path, format!("{field} has no entry {}: known are {}", words::printable(key), keys.join(", "))));
-        } else if let Some(text) = value.as_str()
-            && judge(text).is_none()
-        {
-            errors.push(FieldError::new(path, format!("{text:?} does not fit: write {wanted}")));
+impl Entries {
+    fn check(&self, field: &str, map: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
+        for (key, value) in map.get(field).and_then(Value::as_object).into_iter().flatten() {
+            let path = path.key(field).key(key);
+            if !self.keys.contains(&key.as_str()) {
+                let message = format!("{field} has no entry {}: known are {}", words::printable(key), self.keys.join(", "));
+                errors.push(FieldError::new(path, message));
+            } else if let Some(text) = value.as_str()
+                && !(self.is_valid)(text)
+            {
+                errors.push(FieldError::new(path, format!("{text:?} does not fit: write {}", self.wanted)));
+            }
         }
     }
 }
@@ -136,6 +125,15 @@ fn is_threshold(text: &str) -> bool {
         Some(percent) => percent.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent)),
         None => text.parse::<Quantity>().is_ok_and(|amount| Quantity::ZERO <= amount),
     }
+}
+
+fn is_period(text: &str) -> bool {
+    text.parse::<GoDuration>().is_ok_and(|time| !time.span().is_negative())
+}
+
+/// Values that are no quantities are expressions, which are checked when they are evaluated.
+fn is_amount(text: &str) -> bool {
+    !text.starts_with('-')
 }
 
 /// Soft thresholds and their grace periods must be set together.
