@@ -26,6 +26,7 @@ use std::fmt::Write as _;
 use whittle_api::objective::MACHINE_COST;
 use whittle_disruption::{SavingsReport, savings};
 use whittle_ports::{Scheduling, Settings};
+use whittle_sim::World;
 use whittle_units::Price;
 
 /// `whittle sim day`
@@ -95,6 +96,18 @@ pub struct Day {
 }
 
 impl Day {
+    /// Adds a minute of a world. Returns how many machines run.
+    fn add_minute(&mut self, world: &World) -> usize {
+        self.nanos += u128::from(world.cost().nanos()) / 60;
+        let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
+        self.nodes_peak = self.nodes_peak.max(running);
+        self.machine_minutes += running as u128;
+        let (_, starting, pending) = world.cluster.pod_counts(|_| true);
+        self.waiting_minutes += starting + pending;
+        self.verdict_age = self.verdict_age.max(verdicts::oldest(world));
+        running
+    }
+
     /// With the constant that each machine costs besides its price, under the objective `balanced`.
     fn with_machine_costs(&self) -> u128 {
         self.nanos + self.machine_minutes * u128::from(MACHINE_COST.nanos()) / 60
@@ -238,13 +251,7 @@ pub fn day(args: &DayArgs, minutes: impl Iterator<Item = u32>, reference: bool) 
             disrupted_nodes.retain(|name: &String| world.cluster.objects.nodes.contains_key(name));
         }
         let world = session.simulation.world();
-        day.nanos += u128::from(world.cost().nanos()) / 60;
-        let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
-        day.nodes_peak = day.nodes_peak.max(running);
-        day.machine_minutes += running as u128;
-        let (_, starting, pending) = world.cluster.pod_counts(|_| true);
-        day.waiting_minutes += starting + pending;
-        day.verdict_age = day.verdict_age.max(verdicts::oldest(&world));
+        let running = day.add_minute(&world);
         if (minute + 1) % args.kind.step() == 0 {
             day.samples.push(Sample { minute: minute + 1, rate: world.cost(), machines: running });
         }
