@@ -28,14 +28,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
         pass.memory.unreached.clear();
         return Vec::new();
     }
-    let remaining = pass.budget(Reason::Underutilized);
-    let (within_budget, over_budget): (Vec<Candidate<'w>>, Vec<Candidate<'w>>) =
-        nodes.into_iter().partition(|node| remaining.of(node.pool_name()) > 0);
-    for node in &over_budget {
-        pass.keep_for_budget(node, Reason::Underutilized);
-    }
     // Nodes over budget are not part of the fingerprint; the set changes when a budget admits them.
-    let nodes = within_budget;
+    let nodes = within_budget(pass, nodes);
     if aim == Aim::Command && pass.found_nothing_recently(Method::SingleNode, &nodes) {
         return Vec::new();
     }
@@ -87,6 +81,16 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             Vec::new()
         }
     }
+}
+
+/// The nodes that a budget admits; the others are kept for it.
+fn within_budget<'w>(pass: &mut Pass<'w>, nodes: Vec<Candidate<'w>>) -> Vec<Candidate<'w>> {
+    let remaining = pass.budget(Reason::Underutilized);
+    let (within, over): (Vec<Candidate<'w>>, Vec<Candidate<'w>>) = nodes.into_iter().partition(|node| remaining.of(node.pool_name()) > 0);
+    for node in &over {
+        pass.keep_for_budget(node, Reason::Underutilized);
+    }
+    within
 }
 
 fn evaluate(
