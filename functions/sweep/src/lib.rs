@@ -42,7 +42,7 @@ use execute::Executor;
 use templates::InUse;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
+use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
@@ -78,19 +78,16 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     if settings.is_shadow() {
         return Ok(report);
     }
-    let uninstallation = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?;
-    if let Some(uninstallation) = &uninstallation {
-        report.absorb(uninstall::continue_uninstall(ports, cluster, &uninstallation.value, &shifted).await?);
-    }
+    let uninstalled = go_on_uninstalling(ports, cluster, &shifted, &mut report).await?;
     // Only Nodes that are read anew show whether they are unhealthy.
-    let freshness = if settings.node_repair || uninstallation.is_some() { Freshness::Newest } else { freshness };
+    let freshness = if settings.node_repair || uninstalled.is_some() { Freshness::Newest } else { freshness };
     let Read { instances, statuses, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } =
-        read_or_honour(ports, cluster, freshness, uninstallation.is_some(), &mut report).await?;
+        read_or_honour(ports, cluster, freshness, uninstalled.is_some(), &mut report).await?;
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
     }
-    if uninstallation.is_none() && claims.is_empty() && unreadable.is_empty() {
+    if uninstalled.is_none() && claims.is_empty() && unreadable.is_empty() {
         static_pools::ring(ports, settings, cluster, &seen.objects, &mut report).await;
     }
     let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
@@ -112,12 +109,12 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
             blocks: blocks.as_ref(),
             shifted: &shifted,
             repair: settings.node_repair,
-            uninstalling: uninstallation.is_some(),
+            uninstalling: uninstalled.is_some(),
             now,
         })
     };
     let (objects, mut findings) = seen.compared(ports, cluster, find).await?;
-    if let Some(left) = uninstallation.as_ref().map(|uninstallation| uninstallation.value.nodes)
+    if let Some(left) = uninstalled
         && Safeguard::LeftUnjudged.stops(left.keep_running())
     {
         findings = findings.while_leaving(left, &objects);
@@ -133,7 +130,7 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health, nodes: Some(&nodes) };
     let pools = report_pools(ports, settings, cluster, facts, &shifted, &mut report).await;
     // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
-    if uninstallation.is_none() || !classes.is_empty() {
+    if uninstalled.is_none() || !classes.is_empty() {
         write_statuses(ports, cluster, &pools, &objects, &mut report).await;
     }
     if !report.decisions.is_empty() {
@@ -154,6 +151,18 @@ async fn before_all<P: Rights>(
         futures::join!(others::report_failing(ports, cluster, &mut of_others), zonal_shift::poll(ports, settings, cluster, report));
     report.absorb(of_others);
     others.and(shifted)
+}
+
+/// Goes on with the uninstallation of the cluster. Returns what becomes of its machines; `None` if it is not uninstalled.
+async fn go_on_uninstalling<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    shifted: &ShiftedZones,
+    report: &mut Report,
+) -> Result<Option<LeftNodes>, HandleError> {
+    let Some(stored) = ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await? else { return Ok(None) };
+    report.absorb(uninstall::continue_uninstall(ports, cluster, &stored.value, shifted).await?);
+    Ok(Some(stored.value.nodes))
 }
 
 /// What a sweep compares.
