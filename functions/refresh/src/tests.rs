@@ -72,7 +72,7 @@ fn delete_class(simulation: &Simulation) {
 }
 
 fn record(simulation: &Simulation) -> Option<NodeClassRecord> {
-    block_on(simulation.ports().read::<NodeClassRecord>(&cluster(), "default")).unwrap().map(|stored| stored.value)
+    block_on(RecordReader::read::<NodeClassRecord>(&simulation.ports(), &cluster(), "default")).unwrap().map(|stored| stored.value)
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn pools_stay_ready_after_an_ended_uninstallation() {
     let done = Uninstall { asked_at: now(), nodes: LeftNodes::HandOver };
     block_on(simulation.ports().write(&cluster(), &done, Revision::ABSENT)).unwrap();
     let name = NodeClassRecord::name_of(&class(&simulation).unwrap());
-    let record = block_on(simulation.ports().read::<NodeClassRecord>(&cluster(), &name)).unwrap().unwrap();
+    let record = block_on(RecordReader::read::<NodeClassRecord>(&simulation.ports(), &cluster(), &name)).unwrap().unwrap();
     block_on(whittle_ports::RecordRemoval::remove::<NodeClassRecord>(&simulation.ports(), &cluster(), &name, record.revision)).unwrap();
     run(&simulation);
     assert_eq!(pool(), ready);

@@ -214,10 +214,11 @@ fn statuses_of_many_pools_are_written_at_once_and_those_without_time_are_left_to
     };
     // The last one is as it should be.
     let wanted: Vec<NodePool> = pools[..19].iter().map(ready).chain([pools[19].clone()]).collect();
-    let (known, cluster): (Vec<&NodePool>, _) = (pools.iter().collect(), ClusterName::new("c"));
+    let objects = ClusterObjects { node_pools: pools, ..ClusterObjects::default() };
+    let cluster = ClusterName::new("c");
     let write = |ports: &SimPorts| {
         let mut report = Report::default();
-        block_on(crate::write_statuses(Adapters::all(ports), &cluster, &wanted, &known, &mut report));
+        block_on(crate::write_statuses(Adapters::all(ports), &cluster, &wanted, &objects, &mut report));
         ["pool_statuses", "pool_statuses_failed", "handed_over"].map(|word| report.counted(word))
     };
     assert_eq!(write(&with_time(&world, SignedDuration::from_millis(1_900))), [0, 0, 1]);
