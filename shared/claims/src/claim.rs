@@ -255,11 +255,12 @@ impl Claim {
     pub fn machine(&self) -> Option<&Machine> {
         self.phase.machine()
     }
-    /// The machine that the claim has ended with; `None` of one that goes on in the hands of another controller.
+    /// The machine that the claim has ended with; `None` of one that goes on, which an uninstallation has left to the user or to another
+    /// controller: those are not being deleted.
     pub fn ended_machine(&self) -> Option<&Machine> {
         let is_handed_over = self.annotations.get(labels::HANDED_OVER).is_some_and(|told| told == "true");
         match &self.phase {
-            Phase::Gone { machine, .. } if !is_handed_over => machine.as_ref(),
+            Phase::Gone { machine, .. } if self.deletion.is_some() && !is_handed_over => machine.as_ref(),
             _ => None,
         }
     }

@@ -304,6 +304,8 @@ fn the_node_of_an_ended_machine_counts_as_deleting_unless_it_is_ready() {
     assert!(!is_going(&ended, ConditionStatus::True), "its kubelet speaks");
     assert!(!is_going(&serving, ConditionStatus::Unknown), "its machine is there");
     assert!(!is_going(&handed_over, ConditionStatus::Unknown), "its machine is another controller's");
+    let left = step(&serving, &Event::LetGo, now()).unwrap();
+    assert!(!is_going(&left, ConditionStatus::Unknown), "an uninstallation left its machine to the user");
 }
 
 #[test]
