@@ -198,7 +198,7 @@ impl<P: Rights> Executor<'_, P> {
     }
 
     /// Whether an object that lists lack is gone according to a request by name.
-    async fn is_gone(&self, missing: &Missing) -> Result<bool, HandleError> {
+    pub(crate) async fn is_gone(&self, missing: &Missing) -> Result<bool, HandleError> {
         Ok(match self.ports.cluster().look_up(self.cluster, missing.kind, &missing.name).await? {
             Presence::NotFound => true,
             // Another object of the same name.

@@ -2,12 +2,16 @@
 //! by id, and has to deny it twice.
 
 use crate::Rights;
-use crate::compare::{Findings, Sightings};
+use crate::compare::{Findings, Missing, Sightings};
 use crate::execute::{Executor, TIME_PER_STEP};
+use whittle_api::k8s::Node;
 use whittle_api::labels;
 use whittle_claims::{DecisionKind, Revision, Sighting};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{Clock, HandleError, Instances, Mirrors, NodePatch, Nodes, RecordRemoval, Records, Report, Safeguard, unless_conflict};
+use whittle_ports::{
+    Clock, ClusterError, HandleError, Instances, Mirrors, NodePatch, Nodes, ObjectKind, RecordRemoval, Records, Report, Safeguard,
+    unless_conflict,
+};
 use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
 /// Time between two denials of EC2: a single one may be stale.
@@ -52,23 +56,60 @@ impl<P: Rights> Executor<'_, P> {
             }
         }
         for name in findings.release_nodes.iter().take_while(|_| has_time()) {
-            let node = self.objects.nodes.iter().find(|node| node.metadata.name == *name);
-            // A policy may not have let `terminate` delete it.
-            let is_deleting = node.is_none_or(|node| node.metadata.is_deleting());
-            let id = ProviderId::new(node.map_or("", |node| node.spec.provider_id.as_str())).instance_id();
-            if let Ok(id) = id {
-                let there = self.may_exist(&id).await;
+            self.release_node(name, report).await;
+        }
+    }
+
+    /// Releases a Node once EC2 has denied its machine twice. A policy that keeps it is no failure of the sweep, whose report would be lost
+    /// for as long: `terminate` has told of it in an Event.
+    async fn release_node(&mut self, name: &str, report: &mut Report) {
+        let objects = self.objects;
+        let Some(node) = objects.nodes.iter().find(|node| node.metadata.name == name) else { return };
+        let is_deleting = node.metadata.is_deleting();
+        let id = ProviderId::new(node.spec.provider_id.as_str()).instance_id();
+        match id {
+            Ok(id) => {
+                let there = if is_deleting { self.may_exist(&id).await } else { self.is_anywhere(&id).await };
                 if self.awaits_denial(&format!("node/{name}"), there, report).await {
-                    continue;
+                    return;
                 }
             }
-            if !is_deleting && self.keep_failure(ports.cluster().delete_node(cluster, name).await).is_none() {
-                continue;
+            Err(_) if !is_deleting => return,
+            Err(_) => {}
+        }
+        let outcome = self.let_node_go(node).await;
+        match outcome {
+            Ok(true) => report.count("nodes_released"),
+            Ok(false) => {}
+            Err(HandleError::Cluster(error @ ClusterError::Invalid { .. })) => {
+                tracing::warn!(%error, "left for the next sweep");
+                report.count("releases_refused");
             }
-            let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
-            if self.keep_failure(ports.cluster().patch_node(cluster, name, "", &patch).await).is_some() {
-                report.count("nodes_released");
+            failed => {
+                self.keep_failure(failed);
             }
+        }
+    }
+
+    /// Removes our finalizer from a Node, which is deleted first if a policy has not let `terminate` do it. False if it is gone, or if
+    /// another has its name by now: a later machine's, which serves.
+    async fn let_node_go(&self, node: &Node) -> Result<bool, HandleError> {
+        let (ports, cluster) = (self.ports, self.cluster);
+        let (name, uid) = (&node.metadata.name, &node.metadata.uid);
+        if !node.metadata.is_deleting() {
+            let provider_id = node.spec.provider_id.clone();
+            let seen = Missing { kind: ObjectKind::Node, name: name.clone(), uid: uid.clone(), provider_id };
+            if self.is_gone(&seen).await? {
+                return Ok(false);
+            }
+            ports.cluster().delete_node(cluster, name).await?;
+        }
+        let remove_finalizer = Some(labels::TERMINATION_FINALIZER.to_owned());
+        let patch = NodePatch { uid: uid.clone(), remove_finalizer, ..NodePatch::default() };
+        match ports.cluster().patch_node(cluster, name, "", &patch).await {
+            Ok(()) => Ok(true),
+            Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -109,6 +150,13 @@ impl<P: Rights> Executor<'_, P> {
         let answer = self.ports.cloud().instance(id).await.map_err(HandleError::from);
         let found = self.keep_failure(answer);
         found.is_none_or(|instance| instance.is_some_and(|instance| self.should_be_listed(&instance)))
+    }
+
+    /// The same of the machine of a Node that nobody has deleted, whatever its tags are by now.
+    async fn is_anywhere(&mut self, id: &InstanceId) -> bool {
+        let answer = self.ports.cloud().instance(id).await.map_err(HandleError::from);
+        let found = self.keep_failure(answer);
+        found.is_none_or(|instance| instance.is_some_and(|instance| instance.state != InstanceState::Terminated))
     }
 
     /// Whether the instance of a NodeClaim may still exist; found by tag if the object does not name it.

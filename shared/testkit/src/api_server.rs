@@ -28,6 +28,15 @@ pub trait Interceptor: Sync {
         let _ = (name, resource_version, patch);
         Ok(())
     }
+    /// Before a Node is deleted.
+    ///
+    /// # Errors
+    ///
+    /// What the API server is to answer.
+    fn delete_node(&self, name: &str) -> Result<(), ClusterError> {
+        let _ = name;
+        Ok(())
+    }
     /// Before the finalizer of a NodeClaim is removed.
     ///
     /// # Errors
@@ -114,6 +123,7 @@ impl<I: Interceptor> Nodes for InterceptedApiServer<'_, I> {
         self.ports.patch_node(cluster, name, resource_version, patch).await
     }
     async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+        self.interceptor.delete_node(name)?;
         self.ports.delete_node(cluster, name).await
     }
 }

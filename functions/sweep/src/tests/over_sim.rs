@@ -1,14 +1,16 @@
 //! The whole handler over the memory adapters.
 
+use crate::compare::Findings;
+use crate::execute::Executor;
 use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, DeletionReason, Event, Function, FunctionHealth, Revision, step};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_claims::{Claim, DeletionReason, Event, Function, FunctionHealth, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::{Instance, InstanceState};
-use whittle_ports::{Adapters, Clock, Mode, RecordReader, Records, Settings};
+use whittle_ports::{Adapters, Clock, ClusterError, Mode, RecordReader, Records, Scope, Settings};
 use whittle_sim::{SimPorts, Simulation};
-use whittle_testkit::{TestWorld, at, key, pool_named};
+use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, TestWorld, at, key, pool_named};
 use whittle_units::{ClusterName, SignedDuration};
 
 pub(super) fn still() -> TestWorld {
@@ -144,19 +146,90 @@ fn a_machine_whose_node_lists_lack_and_a_request_by_name_finds_does_not_end() {
     assert_eq!(kept(&simulation).deletion, None);
 }
 
-#[test]
-fn a_node_that_nobody_could_delete_is_deleted_once_ec2_has_denied_its_machine_twice() {
-    let mut simulation = still();
+/// A Node that is left of a machine that has ended, as its claim has.
+fn left_node() -> TestWorld {
+    let simulation = still();
     let mut node = super::node(false);
     node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
     with_pool(&simulation, node);
     simulation.store(&super::ended());
+    simulation
+}
+
+#[test]
+fn a_node_that_nobody_could_delete_is_deleted_once_ec2_has_denied_its_machine_twice() {
+    let mut simulation = left_node();
     for released in [0, 0, 1, 0] {
         assert!(released == 0 || simulation.get::<Node>("n").is_some_and(|node| !node.metadata.is_deleting()));
         assert_eq!(sweep(&simulation, &Settings::default()).counted("nodes_released"), released);
         simulation.run_for(SignedDuration::from_mins(1));
     }
     assert!(simulation.get::<Node>("n").is_none());
+}
+
+/// A policy that lets nobody delete Nodes.
+struct KeepsNodes;
+
+impl Interceptor for KeepsNodes {
+    fn delete_node(&self, name: &str) -> Result<(), ClusterError> {
+        Err(NodePolicy::refusal(name))
+    }
+}
+
+/// It may keep the Node for as long as the claim is remembered. A sweep that fails loses its report, and raises an alarm.
+#[test]
+fn a_policy_that_keeps_the_node_of_an_ended_machine_fails_no_sweep() {
+    let mut simulation = left_node();
+    for refused in [0, 0, 1, 1] {
+        let ports = simulation.ports();
+        let guarded = InterceptedApiServer { ports: &ports, interceptor: KeepsNodes };
+        let report = block_on(crate::handle(guarded.adapters(), &Settings::default(), &ClusterName::new("c"))).unwrap();
+        assert_eq!((report.counted("releases_refused"), report.counted("nodes_released")), (refused, 0));
+        simulation.run_for(SignedDuration::from_mins(1));
+    }
+    assert!(simulation.get::<Node>("n").is_some_and(|node| !node.metadata.is_deleting()));
+}
+
+fn nodes_of(simulation: &TestWorld) -> ClusterObjects {
+    block_on(whittle_ports::ClusterReader::read(&simulation.ports(), &ClusterName::new("c"), Scope::Nodes, None)).unwrap()
+}
+
+/// Releases the Node of a look whose machine EC2 has denied before. How many are released.
+fn release(simulation: &TestWorld, objects: &ClusterObjects) -> u64 {
+    let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
+    let denied = Sighting { subject: "node/n without machine in EC2".to_owned(), first_seen_at: at(0), expires_at: at(600) };
+    let sightings = [Stored { value: denied, revision: Revision(1) }];
+    let adapters = Adapters::all(&ports);
+    let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects, sightings: &sightings, failure: None };
+    let findings = Findings { release_nodes: vec!["n".to_owned()], ..Findings::default() };
+    let mut report = whittle_ports::Report::default();
+    block_on(executor.run(findings, &mut report)).unwrap();
+    report.counted("nodes_released")
+}
+
+/// The name of a machine that has ended is given to a later one.
+#[test]
+fn a_node_that_nobody_has_deleted_goes_only_if_it_is_the_one_that_was_seen() {
+    for (seen, released) in [("aws:///z/i-0", 0), ("aws:///z/i-1", 1)] {
+        let mut simulation = left_node();
+        simulation.run_until(at(60));
+        let mut objects = nodes_of(&simulation);
+        objects.nodes.iter_mut().filter(|node| node.metadata.name == "n").for_each(|node| node.spec.provider_id = seen.into());
+        assert_eq!(release(&simulation, &objects), released);
+        assert_eq!(simulation.get::<Node>("n").is_none(), released == 1);
+    }
+}
+
+/// An instance without the tag of the cluster is in no list of it.
+#[test]
+fn a_node_that_nobody_has_deleted_stays_while_its_machine_runs_under_other_tags() {
+    let mut simulation = left_node();
+    let mut instance = super::instance("i-1");
+    instance.tags.clear();
+    simulation.start_machine(instance);
+    simulation.run_until(at(60));
+    assert_eq!(release(&simulation, &nodes_of(&simulation)), 0);
+    assert!(simulation.get::<Node>("n").is_some_and(|node| !node.metadata.is_deleting()));
 }
 
 /// Second 100 of a drain whose NodeClaim states this deadline.
