@@ -181,6 +181,9 @@ impl<'a> Prepared<'a> {
                 }
             }
             for (val, count) in leaving {
+                if !self.membership.has_others(at, val, count) {
+                    out[at].vacate(val);
+                }
                 if self.membership.provided_only_by(at, val, count) {
                     out[at].forget(val);
                 }

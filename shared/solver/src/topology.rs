@@ -7,6 +7,7 @@ use super::pod::Relaxation;
 use super::selectors::Selected;
 use super::taints::ToleranceTable;
 use super::tally::Tally;
+use std::rc::Rc;
 use whittle_model::requirements::Allowed;
 
 /// What a group counts and which domains it allows.
@@ -58,6 +59,8 @@ pub(crate) struct Group {
 pub(crate) struct Counts {
     /// Known domains and their counts, ordered by name.
     pub(crate) domains: Vec<(Val, u32)>,
+    /// Known domains in which there are existing machines that count, with pods or without.
+    pub(crate) occupied: Rc<[Val]>,
     /// By machine, for groups by host.
     pub(crate) hosts: Tally,
 }
@@ -72,6 +75,13 @@ impl Counts {
     /// Forgets a domain, unless pods are counted in it.
     pub(crate) fn forget(&mut self, val: Val) {
         self.domains.retain(|(v, n)| *v != val || *n > 0);
+    }
+
+    /// Takes the machines of a domain away.
+    pub(crate) fn vacate(&mut self, val: Val) {
+        if self.occupied.contains(&val) {
+            self.occupied = self.occupied.iter().copied().filter(|known| *known != val).collect();
+        }
     }
 
     /// Makes `val` a known domain and returns its position.
@@ -234,11 +244,7 @@ impl TopologyQuery<'_> {
         let selects = group.selects.has(relaxation.labels);
         match group.kind {
             GroupKind::Spread { max_skew, min_domains } => {
-                // The domains of each of the pod's alternatives bound the others.
-                let has = |set: &SetId, v: &Val| self.sets.get(*set).get(&group.key).is_none_or(|allowed: &Vals| allowed.has(v));
-                let alternatives = &group.filter.any_of;
-                let bounds = |v: &Val| if alternatives.is_empty() { pod_may(v) } else { alternatives.iter().any(|set| has(set, v)) };
-                let allowed = || counts.domains.iter().filter(|(v, _)| bounds(v));
+                let allowed = || counts.domains.iter().filter(|(v, n)| pod_may(v) || self.bounds_elsewhere(id, *v, *n));
                 let mut min = allowed().map(|(_, n)| *n).min().unwrap_or(u32::MAX);
                 if min_domains.is_some_and(|wanted| allowed().count() < wanted as usize) {
                     min = 0;
@@ -277,6 +283,15 @@ impl TopologyQuery<'_> {
                 Answer::All(vals)
             }
         }
+    }
+
+    /// Whether a domain with `count` pods bounds the spread of pods that may not go there now, as for kube-scheduler (scheduling 6):
+    /// machines are in it, and it suits another of their alternatives, or where they may go does not matter.
+    fn bounds_elsewhere(&self, id: GroupId, val: Val, count: u32) -> bool {
+        let group = &self.groups[id];
+        let alternatives = &group.filter.any_of;
+        let suits = |set: &SetId| self.sets.get(*set).get(&group.key).is_none_or(|allowed: &Vals| allowed.has(&val));
+        (count > 0 || self.counts[id].occupied.contains(&val)) && (alternatives.is_empty() || alternatives.iter().any(suits))
     }
 
     /// Whether some group allows no domain of its key on machines with these requirements. The pod's own requirements are

@@ -12,6 +12,7 @@ use super::tally::Tally;
 use super::topology::{Counts, Filter, Group};
 use super::topology_domains::TopologyDomains;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How existing machines belong to the groups: which of them count, and which domains they provide.
 #[derive(Debug, Default)]
@@ -38,6 +39,11 @@ pub(crate) enum CountedIn {
 
 /// A domain that NodePools could open exists whatever machines there are.
 const ALWAYS_KNOWN: u32 = u32::MAX / 2;
+
+/// How many existing machines are in a domain that so many provide.
+fn machines_of(providers: u32) -> u32 {
+    providers.checked_sub(ALWAYS_KNOWN).unwrap_or(providers)
+}
 
 impl TopologyMembership {
     pub(crate) fn of(
@@ -103,9 +109,13 @@ impl TopologyMembership {
             empty
         };
         let empty: IdVec<DomainsId, Vec<(Val, u32)>> = self.providers.iter().map(by_name).collect();
-        let domains = |known: &Option<DomainsId>| known.map(|at| empty[at].clone()).unwrap_or_default();
-        let mut out: IdVec<GroupId, Counts> =
-            self.known.iter().map(|known| Counts { domains: domains(known), hosts: Tally::default() }).collect();
+        let with_machines = |known: &BTreeMap<Val, u32>| -> Rc<[Val]> {
+            known.iter().filter(|(_, providers)| machines_of(**providers) > 0).map(|(val, _)| *val).collect()
+        };
+        let occupied: IdVec<DomainsId, Rc<[Val]>> = self.providers.iter().map(with_machines).collect();
+        let counts_at = |at: DomainsId| Counts { domains: empty[at].clone(), occupied: Rc::clone(&occupied[at]), hosts: Tally::default() };
+        let counts_of = |known: &Option<DomainsId>| known.map(counts_at).unwrap_or_default();
+        let mut out: IdVec<GroupId, Counts> = self.known.iter().map(counts_of).collect();
         for (host, machine) in machines.enumerate() {
             let mut add = |id: GroupId, by: u32| {
                 meter.spend(meter::SELECT);
@@ -143,6 +153,12 @@ impl TopologyMembership {
     pub(crate) fn provided_only_by(&self, id: GroupId, val: Val, leaving: u32) -> bool {
         let known = self.known[id].and_then(|at| self.providers[at].get(&val));
         known.is_none_or(|known| *known <= leaving)
+    }
+
+    /// Whether machines other than `leaving` are in the domain.
+    pub(crate) fn has_others(&self, id: GroupId, val: Val, leaving: u32) -> bool {
+        let known = self.known[id].and_then(|at| self.providers[at].get(&val));
+        known.is_some_and(|known| machines_of(*known) > leaving)
     }
 
     pub(crate) fn offered(&self, host: HostId) -> bool {

@@ -231,9 +231,48 @@ fn nodes_of_every_alternative_count_whichever_is_tried() {
     world.pool("default", json!({"requirements": [expr(labels::CAPACITY_TYPE, "In", &["on-demand"])]}));
     world.pods("web", 1, &web(&[by_zone()], either(labels::CAPACITY_TYPE, ["spot", "on-demand"])));
     after(&mut world, labels::ZONE, &[2, 2, 2]);
+}
+
+/// As for kube-scheduler, a domain without nodes that count bounds nothing, so that an alternative which cannot be had keeps no pod out.
+#[test]
+fn domains_of_other_alternatives_bound_a_spread_once_they_have_nodes() {
+    let in_zone = |zone: &str| expr(labels::ZONE, "In", &[zone]);
+    let nowhere = || expr(labels::INSTANCE_TYPE, "In", &["sold-nowhere"]);
+    for (node, expected) in [(false, vec![4]), (true, vec![2, 2])] {
+        let mut world = World::new();
+        if node {
+            world.node("old", 1, json!({labels::ZONE: Z[1]}));
+        }
+        world.pods("web", 4, &web(&[by_zone()], required(&[&[in_zone(Z[0])], &[in_zone(Z[1])]])));
+        after(&mut world, labels::ZONE, &expected);
+    }
+    for terms in [[vec![in_zone(Z[0]), nowhere()], vec![in_zone(Z[1])]], [vec![in_zone(Z[1])], vec![in_zone(Z[0]), nowhere()]]] {
+        let mut world = World::new();
+        world.pods("web", 4, &web(&[by_zone()], required(&terms.each_ref().map(Vec::as_slice))));
+        after(&mut world, labels::ZONE, &[4]);
+    }
+}
+
+/// As for kube-scheduler: for Karpenter only the domains where a pod may go bound it.
+#[test]
+fn domains_where_a_pod_may_not_go_bound_it_if_the_policy_says_so() {
+    for (policy, nodes, placed) in [("Ignore", 1, 1), ("Ignore", 0, 3), ("Honor", 1, 3)] {
+        let mut world = World::new();
+        if nodes > 0 {
+            world.node("old", 1, json!({labels::ZONE: Z[1]}));
+        }
+        let mut over = by_zone();
+        over["nodeAffinityPolicy"] = json!(policy);
+        world.pods("web", 3, &web(&[over], json!({"nodeSelector": {labels::ZONE: Z[0]}})));
+        after(&mut world, labels::ZONE, &[placed]);
+        assert_eq!(left(&world.plan()).len(), 3 - placed, "{policy}: kube-scheduler binds no further pod, machine or not");
+    }
+    let mut over = by_zone();
+    over["nodeAffinityPolicy"] = json!("Ignore");
     let mut world = World::new();
-    world.pods("web", 4, &web(&[by_zone()], either(labels::ZONE, [Z[0], Z[1]])));
-    after(&mut world, labels::ZONE, &[2, 2]);
+    running(&mut world, labels::ZONE, &[Z[0], Z[0], Z[1], Z[1]]);
+    world.pods("web", 3, &web(&[over], json!({"nodeSelector": {labels::ZONE: Z[0]}})));
+    after(&mut world, labels::ZONE, &[2, 3]);
 }
 
 /// As kube-scheduler counts: Karpenter counts every pod of the namespace.
