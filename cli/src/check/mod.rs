@@ -4,6 +4,7 @@ mod buffers;
 mod classes;
 mod findings;
 mod overlays;
+mod parameters;
 mod pools;
 mod protection;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use whittle_api::k8s::ConfigMap;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
 use whittle_api::manifest::{Located, Object};
-use whittle_api::settings::{self, GlobalSettings};
+use whittle_api::settings;
 use whittle_api::words;
 
 /// Arguments of `whittle check`.
@@ -329,10 +330,8 @@ impl Findings {
     fn settings(&mut self, origin: &str, read: Result<settings::Read, Vec<settings::SettingsError>>) {
         match read {
             Ok(read) => {
-                self.add(
-                    Level::Shown,
-                    describe(&read.settings).into_iter().map(|(key, value)| format!("{origin}: {key} = {}", words::printable(&value))),
-                );
+                let shown = parameters::describe(&read.settings);
+                self.add(Level::Shown, shown.iter().map(|setting| format!("{origin}: {setting}")));
                 if read == settings::Read::default() {
                     self.add(Level::Note, [format!("{origin}: no setting is in it")]);
                 }
@@ -399,23 +398,4 @@ fn class_of(object: &Object) -> Option<&Ec2NodeClass> {
         Object::NodeClass(class) => Some(class),
         _ => None,
     }
-}
-
-/// The settings that are present, in a fixed order, by their names in the environment.
-fn describe(settings: &GlobalSettings) -> Vec<(&'static str, String)> {
-    let gates: Vec<String> = settings.feature_gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
-    let given = [
-        ("CLUSTER_NAME", settings.cluster_name.clone()),
-        ("CLUSTER_ENDPOINT", settings.cluster_endpoint.clone()),
-        ("CLUSTER_CA_BUNDLE", settings.cluster_ca_bundle.clone()),
-        ("INTERRUPTION_QUEUE", settings.interruption_queue.clone()),
-        ("WHITTLE_DEFAULT_INSTANCE_PROFILE", settings.default_instance_profile.clone()),
-        ("ISOLATED_VPC", settings.isolated_vpc.map(|on| on.to_string())),
-        ("VM_MEMORY_OVERHEAD_PERCENT", settings.vm_memory_overhead_ppm.map(|ppm| (f64::from(ppm) / 1e6).to_string())),
-        ("RESERVED_ENIS", settings.reserved_enis.map(|count| count.to_string())),
-        ("BATCH_MAX_DURATION", settings.batch_max_duration.as_ref().map(ToString::to_string)),
-        ("BATCH_IDLE_DURATION", settings.batch_idle_duration.as_ref().map(ToString::to_string)),
-        ("FEATURE_GATES", (!gates.is_empty()).then(|| gates.join(","))),
-    ];
-    given.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }

@@ -120,7 +120,7 @@ const ENVIRONMENT: &[(&str, Meaning)] = &[
     ("FEATURE_GATES", Meaning::Gates),
     ("PREFERENCE_POLICY", Meaning::Nothing(PREFERENCE_POLICY)),
     ("MIN_VALUES_POLICY", Meaning::Nothing(MIN_VALUES_POLICY)),
-    ("SCHEDULER_CONFIG", Meaning::Nothing("the stack's parameter SchedulerConfig says it")),
+    ("SCHEDULER_CONFIG", Meaning::Nothing("set the stack's parameter SchedulerConfig instead")),
     ("ENABLE_ZONAL_SHIFT", Meaning::Nothing(ZONAL_SHIFT)),
     ("DISABLE_DRY_RUN", Meaning::Nothing(DRY_RUNS)),
     ("AMI_REFRESH_INTERVAL", Meaning::Nothing(CLASS_REFRESH)),
@@ -155,9 +155,9 @@ const KEYS: &[(&str, Meaning)] = &[
     ("amiRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
     ("subnetRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
     ("ignoreDRARequests", Meaning::Nothing("pods with resourceClaims get no node, as by Karpenter's default")),
-    ("logLevel", Meaning::Nothing("the stack's parameter LogLevel says it")),
-    ("featureGates.nodeRepair", Meaning::Nothing("the stack's parameter NodeRepair says it")),
-    ("featureGates.staticCapacity", Meaning::Nothing("the stack's parameter StaticCapacity says it, which is true by default")),
+    ("logLevel", Meaning::Nothing("set the stack's parameter LogLevel instead")),
+    ("featureGates.nodeRepair", Meaning::Nothing("set the stack's parameter NodeRepair instead")),
+    ("featureGates.staticCapacity", Meaning::Nothing("set the stack's parameter StaticCapacity instead, which is true by default")),
     ("featureGates.reservedCapacity", Meaning::Nothing("capacity reservations that node classes select are always used")),
     ("featureGates.nodeOverlay", Meaning::Nothing("NodeOverlays always count")),
     ("featureGates.capacityBuffer", Meaning::Nothing("CapacityBuffers always count")),
@@ -165,12 +165,12 @@ const KEYS: &[(&str, Meaning)] = &[
 ];
 
 // Which parameter of the stack says what a setting of today's Karpenter says (docs/parameters.md).
-const PREFERENCE_POLICY: &str = "the stack's parameter PreferencePolicy says it";
-const MIN_VALUES_POLICY: &str = "the stack's parameter MinValuesPolicy says it";
-const ZONAL_SHIFT: &str = "the stack's parameter ZonalShift says it";
-const DRY_RUNS: &str = "the stack's parameter NodeClassDryRuns says it";
-const CLASS_REFRESH: &str = "the stack's parameter ClassRefreshMinutes says it";
-const EXPRESSIONS: &str = "the stack's parameter NodeClassExpressions says it";
+const PREFERENCE_POLICY: &str = "set the stack's parameter PreferencePolicy instead";
+const MIN_VALUES_POLICY: &str = "set the stack's parameter MinValuesPolicy instead";
+const ZONAL_SHIFT: &str = "set the stack's parameter ZonalShift instead";
+const DRY_RUNS: &str = "set the stack's parameter NodeClassDryRuns instead, which says the opposite";
+const CLASS_REFRESH: &str = "set the stack's parameter ClassRefreshMinutes instead";
+const EXPRESSIONS: &str = "set the stack's parameter NodeClassExpressions instead";
 
 const NO_CONTROLLER: &str = "there is no controller in the cluster that it could apply to";
 

@@ -73,7 +73,7 @@ fn a_setting_of_todays_karpenter_names_the_parameter_that_stands_for_it() {
     for read in [from_helm_values("f", chart).unwrap(), from_environment(&variables).unwrap()] {
         assert_eq!(read.ignored.len(), 8, "{:?}", read.ignored);
         for Ignored { key, why } in &read.ignored {
-            let name = why.strip_prefix("the stack's parameter ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+            let name = why.strip_prefix("set the stack's parameter ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
             assert!(template.contains(&format!("\n  {name}:\n    Type: ")), "{key}: template.yaml has no parameter {name:?}");
         }
     }
