@@ -312,6 +312,22 @@ fn a_buffer_whose_template_has_limits_alone_is_warned_of() {
     assert!(told("{requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 1}}").is_empty());
 }
 
+/// No pod of a buffer is created, so that no LimitRange completes it.
+#[test]
+fn a_buffer_keeps_no_room_for_what_a_limit_range_gives_and_says_so() {
+    let range = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: d}\nspec: {limits: [{type: Container, defaultRequest: {cpu: 2, memory: 1Gi}}]}\n";
+    let kept = |range: &str| {
+        let read = source::read_text("in.yaml", &joined(&[POOL, BUFFER, SHAPE, range])).unwrap();
+        read.workloads.resolved(read.settings.now)
+    };
+    let (buffers, told) = kept(range);
+    let wanted = "CapacityBuffer default/spare: no room is kept for memory, which a LimitRange gives to the pods of its template once they \
+                  are created: write it into the template's resources.requests";
+    assert_eq!(told, [wanted]);
+    let (others, untold) = kept(&range.replace("name: d", "name: d, namespace: other"));
+    assert_eq!((&buffers[0].pods, untold), (&others[0].pods, Vec::new()));
+}
+
 #[test]
 fn a_claim_lists_the_six_hundred_cheapest_types_which_must_satisfy_min_values() {
     // The hundred most expensive types are the only ones of family x.

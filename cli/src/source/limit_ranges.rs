@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ObjectMeta;
-use whittle_api::k8s::{Pod, ResourceRequirements};
+use whittle_api::k8s::{Container, Pod, PodSpec, ResourceRequirements};
 use whittle_units::Resources;
 
 /// As far as it is read.
@@ -66,15 +66,31 @@ impl LimitRanges {
     /// Gives pods that are created what they lack.
     pub(super) fn admit<'p>(&self, pods: impl IntoIterator<Item = &'p mut Pod>) {
         for pod in pods {
-            let Some(defaults) = self.0.get(&pod.metadata.namespace) else { continue };
-            for container in pod.spec.containers.iter_mut().chain(&mut pod.spec.init_containers) {
-                let ResourceRequirements { requests, limits, .. } = container.resources.get_or_insert_default();
-                // The limits of the pod itself become requests before it is admitted, those of the namespace do not.
-                fill(requests, limits);
-                fill(limits, &defaults.limits);
-                fill(requests, &defaults.requests);
-            }
+            self.complete(&pod.metadata.namespace, &mut pod.spec);
         }
+    }
+
+    /// Gives pods of a namespace that are made of a template what this one lacks.
+    pub(super) fn complete(&self, namespace: &str, spec: &mut PodSpec) {
+        let Some(defaults) = self.0.get(namespace) else { return };
+        for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {
+            let ResourceRequirements { requests, limits, .. } = container.resources.get_or_insert_default();
+            // The limits of the pod itself become requests before it is admitted, those of the namespace do not.
+            fill(requests, limits);
+            fill(limits, &defaults.limits);
+            fill(requests, &defaults.requests);
+        }
+    }
+
+    /// The resources that containers of a namespace get of it alone: their template has neither requests nor limits of these.
+    pub(super) fn added_to(&self, namespace: &str, spec: &PodSpec) -> BTreeSet<String> {
+        let given = self.given_in(namespace);
+        let lacks = |container: &Container, name: &String| {
+            let has = |own: &ResourceRequirements| own.requests.0.contains_key(name) || own.limits.0.contains_key(name);
+            !container.resources.as_ref().is_some_and(has)
+        };
+        let containers = || spec.containers.iter().chain(spec.init_containers.iter());
+        given.into_iter().filter(|name| containers().any(|container| lacks(container, name))).collect()
     }
 }
 
@@ -135,6 +151,24 @@ mod tests {
         ranges.add(serde_json::from_value(range).unwrap());
         assert_eq!(ranges.given_in("team"), BTreeSet::from(["cpu".to_owned(), "memory".to_owned()]));
         assert_eq!(ranges.given_in("other"), BTreeSet::new());
+    }
+
+    #[test]
+    fn what_a_template_lacks_is_named() {
+        let mut ranges = LimitRanges::default();
+        let item = json!({"type": "Container", "default": {"memory": "1Gi"}, "defaultRequest": {"cpu": "100m"}});
+        let range = json!({"metadata": {"name": "r", "namespace": "team"}, "spec": {"limits": [item]}});
+        ranges.add(serde_json::from_value(range).unwrap());
+        let added = |namespace: &str, resources: &[Value]| {
+            let containers: Vec<Value> = resources.iter().map(|own| json!({"name": "c", "image": "i", "resources": own})).collect();
+            let spec: PodSpec = serde_json::from_value(json!({"containers": containers})).unwrap();
+            ranges.added_to(namespace, &spec).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(added("team", &[json!({})]), ["cpu", "memory"]);
+        assert_eq!(added("team", &[json!({"requests": {"cpu": "1"}})]), ["memory"]);
+        assert_eq!(added("team", &[json!({"requests": {"cpu": "1"}}), json!({"limits": {"memory": "1Gi"}})]), ["cpu", "memory"]);
+        assert_eq!(added("team", &[json!({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}})]), Vec::<String>::new());
+        assert_eq!(added("other", &[json!({})]), Vec::<String>::new());
     }
 
     #[test]

@@ -181,7 +181,8 @@ fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
     notes
 }
 
-/// The documents of files, a line for each file that has none, and what is said of hooks among them. Where `may_be_none`, no files need be named.
+/// The documents of files, a line for each file that has none, and what is said of hooks among them. Where `may_be_none`, no files need be
+/// named.
 fn parsed(files: &[PathBuf], may_be_none: bool) -> Result<(ParsedDocuments, Vec<String>), ReadError> {
     let (mut found, mut without) = (ParsedDocuments::default(), Vec::new());
     for file in files::read_all(files, &mut std::io::stdin()) {
@@ -334,7 +335,10 @@ fn affects_only_itself(document: &Document) -> bool {
 
 /// What follows in a cluster from documents that it has not seen.
 struct Consequences {
-    daemons: BTreeSet<Identity>,
+    /// The DaemonSets of --changed.
+    changed_daemons: BTreeSet<Identity>,
+    /// The DaemonSets that no cluster has had.
+    new_daemons: BTreeSet<Identity>,
     /// The pods that a cluster has, which has seen them.
     live_pods: BTreeSet<String>,
     /// The pods that no cluster has had: they are created with what admission gives them.
@@ -345,12 +349,14 @@ struct Consequences {
 
 impl Consequences {
     fn of(documents: &[Document]) -> Self {
-        let (daemons, budgets) = (changed_daemons(documents), budgets::without_status(documents));
+        let changed_daemons = daemons(documents, |document| document.changed);
+        let new_daemons = daemons(documents, |document| !document.is_of_cluster());
+        let budgets = budgets::without_status(documents);
         let live_pods = documents.iter().filter(|document| document.live).filter_map(|document| document.pod.as_ref());
         let live_pods = live_pods.filter(|pod| !pod.is_bound()).map(|pod| pod.metadata.key()).collect();
         let new_pods = documents.iter().filter(|document| !document.is_of_cluster()).filter_map(|document| document.pod.as_ref());
         let new_pods = new_pods.map(|pod| key_when_created(&pod.metadata)).collect();
-        Self { daemons, live_pods, new_pods, budgets, templates: ChangedTemplates::among(documents) }
+        Self { changed_daemons, new_daemons, live_pods, new_pods, budgets, templates: ChangedTemplates::among(documents) }
     }
 }
 
@@ -359,20 +365,32 @@ fn key_when_created(metadata: &ObjectMeta) -> String {
     if metadata.namespace.is_empty() { format!("{DEFAULT_NAMESPACE}/{}", metadata.name) } else { metadata.key() }
 }
 
-/// The DaemonSets of --changed.
-fn changed_daemons(documents: &[Document]) -> BTreeSet<Identity> {
-    documents.iter().filter(|document| document.changed && document.kind() == DaemonSet::KIND).filter_map(Document::identity).collect()
+/// The DaemonSets of some documents.
+fn daemons(documents: &[Document], of: impl Fn(&Document) -> bool) -> BTreeSet<Identity> {
+    documents.iter().filter(|document| document.kind() == DaemonSet::KIND && of(document)).filter_map(Document::identity).collect()
+}
+
+/// Whether a DaemonSet is one of these.
+fn is_among(set: &DaemonSet, identities: &BTreeSet<Identity>) -> bool {
+    let ObjectMeta { namespace, name, .. } = &set.metadata;
+    let identity = Identity::new(DaemonSet::API_VERSION, DaemonSet::KIND, namespace, name.clone());
+    identity.is_some_and(|identity| identities.contains(&identity))
+}
+
+/// Gives the templates of DaemonSets that no cluster has had what LimitRanges give to their pods: machines are chosen with room for these.
+/// Of a DaemonSet that a cluster has, the newest pod counts; before there is one, the functions count the template as it is, as Karpenter
+/// does.
+fn admit_new_daemons(objects: &mut ClusterObjects, new: &BTreeSet<Identity>, limit_ranges: &LimitRanges) {
+    for set in objects.daemon_sets.iter_mut().filter(|set| is_among(set, new)) {
+        limit_ranges.complete(&set.metadata.namespace, &mut set.spec.template.spec);
+    }
 }
 
 /// Gives the pods of changed DaemonSets the template that these have now, as after their rollout, and what LimitRanges give to new pods.
 /// Returns notes.
 fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>, limit_ranges: &LimitRanges) -> Vec<String> {
-    let is_changed = |set: &&DaemonSet| {
-        let ObjectMeta { namespace, name, .. } = &set.metadata;
-        Identity::new(DaemonSet::API_VERSION, DaemonSet::KIND, namespace, name.clone()).is_some_and(|identity| changed.contains(&identity))
-    };
     let mut notes = Vec::new();
-    for set in objects.daemon_sets.iter().filter(is_changed) {
+    for set in objects.daemon_sets.iter().filter(|set| is_among(set, changed)) {
         let (template, given) = (&set.spec.template, limit_ranges.given_in(&set.metadata.namespace));
         let is_own = |pod: &&mut Pod| {
             let owner = pod.metadata.owner_references.iter().any(|owner| owner.kind == DaemonSet::KIND && owner.name == set.metadata.name);
@@ -402,7 +420,8 @@ fn finish(
 ) -> Result<(Vec<String>, Added, Vec<String>), ReadError> {
     let is_new = |pod: &&mut Pod| consequences.new_pods.contains(&pod.metadata.key());
     workloads.limit_ranges.admit(objects.pods.iter_mut().filter(is_new));
-    let of_daemons = roll_out_daemons(objects, &consequences.daemons, &workloads.limit_ranges);
+    let of_daemons = roll_out_daemons(objects, &consequences.changed_daemons, &workloads.limit_ranges);
+    admit_new_daemons(objects, &consequences.new_daemons, &workloads.limit_ranges);
     let mut storage = Storage::of(objects);
     let mut expanded = match expansion {
         Expansion::Off => workloads.roll_out(&mut objects.pods, &mut storage, settings.now)?,

@@ -238,10 +238,13 @@ impl WorkloadManifests {
                 let found = self.sources.get(&(kind, namespace.clone(), name.to_owned()));
                 found.ok_or_else(|| Unresolved::missing(kind, name))
             });
-            if let Err(why) = &source {
-                unresolved.push(format!("CapacityBuffer {} stands for no pods: {}", buffer.metadata.key(), why.message));
+            let kept = resolve(buffer, source.as_ref().copied(), now);
+            match &source {
+                Ok(source) if !kept.pods.is_empty() => unresolved.extend(self.without_defaults(buffer, source)),
+                Ok(_) => {}
+                Err(why) => unresolved.push(format!("CapacityBuffer {} stands for no pods: {}", buffer.metadata.key(), why.message)),
             }
-            resolved.push(resolve(buffer, source.as_ref().copied(), now));
+            resolved.push(kept);
         }
         limit_pods(&mut resolved, now);
         let short = resolved.iter().filter(|buffer| !buffer.shortfall.is_empty());
@@ -249,5 +252,20 @@ impl WorkloadManifests {
         let understated = resolved.iter().filter(|buffer| !buffer.pods.is_empty() && !buffer.understated.is_empty());
         unresolved.extend(understated.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.understated)));
         (resolved, unresolved)
+    }
+
+    /// That a buffer keeps no room for what LimitRanges give to the pods of its template: no pod is created of which the functions, or
+    /// Karpenter, would see it.
+    fn without_defaults(&self, buffer: &CapacityBuffer, source: &PodSource) -> Option<String> {
+        let ObjectMeta { namespace, .. } = &buffer.metadata;
+        let names: Vec<String> = self.limit_ranges.added_to(namespace, &source.template.spec).into_iter().collect();
+        (!names.is_empty()).then(|| {
+            format!(
+                "CapacityBuffer {}: no room is kept for {}, which a LimitRange gives to the pods of its template once they are created: \
+                 write it into the template's resources.requests",
+                buffer.metadata.key(),
+                names.join(", ")
+            )
+        })
     }
 }

@@ -118,6 +118,24 @@ fn containers_without_requests_have_those_of_their_namespace() {
     assert_eq!(requests(&[own]), written, "as if it had been written");
 }
 
+/// Its pods have them on each machine. Of a DaemonSet that a cluster has, the newest pod counts, or else the template as it is.
+#[test]
+fn daemon_sets_of_files_take_what_a_limit_range_gives_their_pods() {
+    let range =
+        "{apiVersion: v1, kind: LimitRange, metadata: {name: d}, spec: {limits: [{type: Container, defaultRequest: {cpu: 700m}}]}}\n";
+    let agent = workload("DaemonSet", "agent", "").replace("{requests: {cpu: 1}}", "{}");
+    let requests = |agent: &str, range: &str| {
+        let output = run(&["plan", "-o", "json"], &[workload("Deployment", "web", ""), agent.to_owned(), range.to_owned()]);
+        let plan: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+        plan["nodeClaims"][0]["requests"]["cpu"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((requests(&agent, range), requests(&agent, "")), ("1700m".to_owned(), "1".to_owned()));
+    assert_eq!(requests(&agent, &range.replace("name: d", "name: d, namespace: other")), "1");
+    let own = agent.replace("resources: {}", "resources: {requests: {cpu: 200m}}");
+    assert_eq!(requests(&own, range), "1200m");
+    assert_eq!(requests(&agent.replace("metadata: {name: agent,", "metadata: {name: agent, uid: u1,"), range), "1");
+}
+
 /// Of a rendered chart that is planned which an installation creates.
 #[test]
 fn what_helm_creates_for_tests_alone_is_not_planned() {
