@@ -86,8 +86,8 @@ pub enum ExplainError {
     #[error("{0:?} may be any of {list}; write it as here", list = .1.join(", "))]
     Several(String, Vec<String>),
     #[error(
-        "{kind:?} is no kind of what is explained, and {name:?} stands behind it: name one pod, node, nodeclaim, nodepool or workload, as in \
-         pod/NAME; files are named with -f"
+        "{kind:?} is not a kind that `explain` knows, so that {name:?} after it is one name too many: name one pod, node, nodeclaim, \
+         nodepool or workload, as in pod/NAME; files are named with -f"
     )]
     NoKind { kind: String, name: String },
 }

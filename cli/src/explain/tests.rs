@@ -118,7 +118,7 @@ fn a_kind_and_a_name_may_be_two_words_as_for_kubectl() {
     for two in ["fits huge", "job fits", "pod/fits cluster.yaml"] {
         let (kind, name) = two.split_once(' ').unwrap();
         let error = files.explain(two, Format::Text).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{kind:?} is no kind of what is explained, and {name:?} stands behind it: ")), "{error}");
+        assert!(error.starts_with(&format!("{kind:?} is not a kind that `explain` knows, so that {name:?} after it is ")), "{error}");
         assert!(error.ends_with("files are named with -f"), "{error}");
     }
 }

@@ -11,8 +11,7 @@ const HOOK: &str = "helm.sh/hook";
 const LATER: [&str; 7] = ["test", "test-success", "test-failure", "pre-delete", "post-delete", "pre-rollback", "post-rollback"];
 
 /// Takes away what no installation and no upgrade creates: tests, and what cleans up. What a cluster has is there, whatever has created it.
-/// Returns notes, also about what ends with the
-/// installation and is planned as if it stayed.
+/// Returns notes, also about what ends with the installation and is planned as if it stayed.
 pub(super) fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
     let (mut later, mut brief) = (Vec::new(), Vec::new());
     found.documents.retain(|document| {
