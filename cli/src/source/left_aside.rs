@@ -60,7 +60,7 @@ impl<'o> Known<'o> {
                  made, or others have made room"
             );
         }
-        if !nominated.is_empty() {
+        if !nominated.is_empty() && self.nodes.is_empty() {
             return format!("it waits for room on {nominated} (status.nominatedNodeName), a node that is not among the objects");
         }
         if !pod.spec.scheduling_gates.is_empty() {
@@ -74,6 +74,17 @@ impl<'o> Known<'o> {
         owners.into_iter().any(|owner| self.daemon_sets.contains(&(pod.metadata.namespace.as_str(), owner.name.as_str())))
     }
 
+    /// Whether the pod is planned for although `status.nominatedNodeName` names a node: there is none of that name (scheduling 4.1).
+    fn lost_its_node(&self, pod: &Pod) -> bool {
+        let nominated = pod.status.nominated_node_name.as_str();
+        if nominated.is_empty() || self.nodes.is_empty() || self.nodes.contains(nominated) {
+            return false;
+        }
+        let mut free = pod.clone();
+        free.status.nominated_node_name.clear();
+        pods::is_provisionable(&free)
+    }
+
     /// Whether nothing of the output tells of the pod: it waits for nothing that is told, and runs on no node that is known.
     fn is_left_aside(&self, pod: &Pod) -> bool {
         let of_node = pod.metadata.owner_references.iter().any(|owner| owner.kind == "Node");
@@ -81,7 +92,7 @@ impl<'o> Known<'o> {
         let is_daemon = pods::is_daemon_owned(pod) && self.has_daemon_set_of(pod);
         let nominated = pod.status.nominated_node_name.as_str();
         let is_counted = !pod.is_bound() && (is_daemon || (self.nodes.contains(nominated) && !self.going.contains(nominated)));
-        let is_told = pods::is_provisionable(pod) || !pod.spec.scheduling_gates.is_empty();
+        let is_told = pods::is_provisionable(pod) || self.lost_its_node(pod) || !pod.spec.scheduling_gates.is_empty();
         pods::is_active(pod) && !of_node && !runs && !is_counted && !is_told
     }
 }

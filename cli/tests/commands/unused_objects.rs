@@ -299,6 +299,10 @@ fn pods_that_are_neither_planned_nor_on_a_known_node_are_told() {
     assert!(!told.contains("default/nominated"), "it counts there: {told}");
     let explained = out(&whittle(&["explain", "nominated", "-f", "-", "--region", "us-east-1"], &there));
     assert!(explained.contains("kube-scheduler has chosen gone for it (status.nominatedNodeName), where it counts"), "{explained}");
+    let another = format!("{given}{}", node.replace("name: gone", "name: another-node"));
+    let output = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &another);
+    let (planned, noted) = (out(&output), err(&output));
+    assert!(planned.starts_with("1 of 1 pods placed") && !noted.contains("default/nominated"), "{planned}{noted}");
     let explained = out(&whittle(&["explain", "daemon", "-f", "-", "--region", "us-east-1"], &given));
     assert!(explained.contains("it is counted on no machine"), "{explained}");
     let set = "---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: \

@@ -21,7 +21,8 @@ use whittle_units::{ClaimName, Resources, Timestamp};
 /// is planned for no pods and takes what fits any machine that it may get. What a user deletes counts as deleting at once,
 /// whether or not `sweep` has recorded it on the claim.
 ///
-/// A pod that kube-scheduler has chosen a node for counts as running there, whatever was planned for it.
+/// A pod that kube-scheduler has chosen a node for counts as running there, whatever was planned for it. One whose node is gone is planned
+/// for like any other (scheduling 4.1).
 pub(crate) fn decision_view(
     objects: &ClusterObjects,
     claims: &[Stored<Claim>],
@@ -30,7 +31,9 @@ pub(crate) fn decision_view(
 ) -> ClusterObjects {
     let deleted = Deleted::of(objects);
     let chosen = chosen_nodes(objects);
+    let lost = without_chosen_node(objects);
     let mut objects = objects.clone();
+    forget_chosen_nodes(&mut objects, &lost);
     // By the uid of a pod, the name of the node that stands for its machine.
     let mut promised: BTreeMap<&str, String> = BTreeMap::new();
     let mut mirrors = Vec::new();
@@ -82,12 +85,36 @@ fn chosen_nodes(read: &ClusterObjects) -> BTreeMap<&str, &str> {
     chosen
 }
 
-/// The objects of a cluster, with the pods that kube-scheduler has chosen a node for on that node, unless it goes; `None` if there are no
-/// such pods. For who has objects and no claims: [`decision_view`] does the same.
+/// Pods, by uid, whose `status.nominatedNodeName` is the name of no Node. Kube-scheduler takes it back only where it sees it fail: a
+/// scheduler that starts after that leaves it as it is on a pod that may not preempt others.
+fn without_chosen_node(read: &ClusterObjects) -> BTreeSet<&str> {
+    let waiting: Vec<&Pod> = read.pods.iter().filter(|pod| !pod.status.nominated_node_name.is_empty()).collect();
+    if waiting.is_empty() {
+        return BTreeSet::new();
+    }
+    let known: BTreeSet<&str> = read.nodes.iter().map(|node| node.metadata.name.as_str()).collect();
+    let is_gone = |name: &str| !known.contains(name) && !read.is_unreadable(Node::KIND, name);
+    waiting.into_iter().filter(|pod| is_gone(&pod.status.nominated_node_name)).map(|pod| pod.metadata.uid.as_str()).collect()
+}
+
+/// Makes the pods with these uids ones that no node was chosen for.
+fn forget_chosen_nodes(objects: &mut ClusterObjects, pods: &BTreeSet<&str>) {
+    if pods.is_empty() {
+        return; // the pods stay shared with what was read
+    }
+    for pod in objects.pods.iter_mut().filter(|pod| pods.contains(pod.metadata.uid.as_str())) {
+        pod.status.nominated_node_name.clear();
+    }
+}
+
+/// The objects of a cluster, with the pods that kube-scheduler has chosen a node for on that node, unless it goes, and without the choice
+/// where there is no such node; `None` if there are no such pods. For who has objects and no claims: [`decision_view`] does the same.
+/// Objects that are read from files may be without Nodes, which says nothing about them.
 #[must_use]
 pub fn with_chosen_nodes(read: &ClusterObjects) -> Option<ClusterObjects> {
     let mut chosen = chosen_nodes(read);
-    if chosen.is_empty() {
+    let lost = if read.nodes.is_empty() { BTreeSet::new() } else { without_chosen_node(read) };
+    if chosen.is_empty() && lost.is_empty() {
         return None;
     }
     let state = ClusterState::of(read);
@@ -96,6 +123,7 @@ pub fn with_chosen_nodes(read: &ClusterObjects) -> Option<ClusterObjects> {
     let going: BTreeSet<&str> = marked.chain(deleted).collect();
     chosen.retain(|_, node| !going.contains(*node));
     let mut objects = read.clone();
+    forget_chosen_nodes(&mut objects, &lost);
     for pod in objects.pods.iter_mut() {
         if let Some(node) = chosen.get(pod.metadata.uid.as_str()) {
             (*node).clone_into(&mut pod.spec.node_name);

@@ -385,11 +385,37 @@ fn who_has_no_claims_counts_such_a_pod_there_too() {
         with_chosen_nodes(&read).map(|objects| objects.pods[0].spec.node_name.clone())
     };
     assert_eq!(node_of(chosen("a", "node-old"), &objects).as_deref(), Some("node-old"));
-    assert_eq!(node_of(chosen("a", "gone"), &objects), None, "there is no such node");
+    assert_eq!(node_of(chosen("a", "gone"), &objects).as_deref(), Some(""), "there is no such node");
+    assert_eq!(node_of(chosen("a", "gone"), &ClusterObjects::default()), None, "files may be without Nodes");
     assert_eq!(node_of(pod("a"), &objects), None);
     let mut going = objects.clone();
     going.nodes[0].metadata.deletion_timestamp = Some(now());
     assert_eq!(node_of(chosen("a", "node-old"), &going).as_deref(), Some(""), "the node goes");
+}
+
+/// Kube-scheduler leaves the name on a pod with `preemptionPolicy: Never` when it starts anew: it would be planned for never again.
+#[test]
+fn a_pod_whose_chosen_node_is_gone_is_planned_for() {
+    let (claim, objects) = serving();
+    let waits = |node: &str| {
+        let mut pod = chosen("a", node);
+        pod.spec.preemption_policy = "Never".into();
+        let unschedulable = serde_json::json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+        pod.status.conditions = vec![serde_json::from_value(unschedulable).unwrap()];
+        pod
+    };
+    let is_planned_for = |node: &str, unreadable: Vec<Unreadable>| {
+        let read = ClusterObjects { pods: vec![waits(node)].into(), unreadable, ..objects.clone() };
+        let seen = decided(&read, std::slice::from_ref(&claim));
+        let without_claims = with_chosen_nodes(&read).unwrap_or(read);
+        let planned_for = whittle_model::pods::is_provisionable(&seen.pods[0]);
+        assert_eq!(whittle_model::pods::is_provisionable(&without_claims.pods[0]), planned_for);
+        planned_for
+    };
+    assert!(is_planned_for("gone", Vec::new()));
+    assert!(!is_planned_for("node-old", Vec::new()), "it counts there");
+    let odd = Unreadable::refused("v1", "Node", ObjectMeta::named("odd"), "spec", "a newer version wrote it");
+    assert!(!is_planned_for("odd", vec![odd]), "what cannot be read exists");
 }
 
 #[test]
