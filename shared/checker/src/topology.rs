@@ -35,6 +35,12 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Whether it has all these labels. Of one that does not exist yet only pods that need them tell.
+    fn has_labels(&self, keys: &[&str]) -> bool {
+        let has_label = |key: &str| !self.domains[key].iter().any(|domain| matches!(domain, Domain::Alone(_)));
+        self.planned || keys.iter().all(|key| has_label(key))
+    }
+
     /// The domains that it may be in because it has, or will have, the label.
     fn labelled_domains(&self, key: &str) -> impl Iterator<Item = &Domain<'a>> {
         self.domains[key].iter().filter(|domain| matches!(domain, Domain::Of(_)))
@@ -144,6 +150,8 @@ fn lonely<'a>(topology: &mut Topology<'a>) -> Vec<&'a Pod> {
 struct Spread<'a> {
     namespace: &'a str,
     constraint: &'a TopologySpreadConstraint,
+    /// The labels that a node must have to count, besides that of the constraint.
+    others: Vec<&'a str>,
     /// The values of the labels in `matchLabelKeys`.
     values: Vec<Option<&'a str>>,
 }
@@ -151,7 +159,7 @@ struct Spread<'a> {
 impl<'a> Spread<'a> {
     fn of(pod: &'a Pod, constraint: &'a TopologySpreadConstraint) -> Self {
         let values = constraint.match_label_keys.iter().map(|key| pod.metadata.label(key)).collect();
-        Self { namespace: &pod.metadata.namespace, constraint, values }
+        Self { namespace: &pod.metadata.namespace, constraint, others: other_keys(pod, constraint), values }
     }
 
     fn counts(&self, pod: &Pod) -> bool {
@@ -185,16 +193,17 @@ fn crowded<'a>(input: &Input<'a>, topology: &Topology<'a>) -> Vec<Crowded<'a>> {
             }
         }
     }
-    let mut empty: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut empty: BTreeMap<(&str, &[&str]), BTreeSet<&str>> = BTreeMap::new();
     let mut found = Vec::new();
     for (spread, here) in &members {
-        let Spread { constraint, .. } = spread;
+        let Spread { constraint, others, .. } = spread;
         let key = constraint.topology_key.as_str();
-        let known = empty.entry(key).or_insert_with(|| known_domains(input, topology, key));
+        let known = empty.entry((key, others.as_slice())).or_insert_with(|| known_domains(input, topology, key, others));
         let mut counts: BTreeMap<&str, i32> = known.iter().map(|domain| (*domain, 0)).collect();
         let candidates = topology.classes.candidates(constraint.label_selector.as_ref());
         for member in candidates.into_iter().flatten().filter(|member| spread.counts(member.pod)) {
-            if let Some(domain) = topology.machines[member.machine].certain(key) {
+            let machine = &topology.machines[member.machine];
+            if let Some(domain) = machine.certain(key).filter(|_| machine.has_labels(others)) {
                 let count = counts.entry(domain).or_default();
                 *count = count.saturating_add(1);
             }
@@ -220,6 +229,14 @@ fn anti_affinity_terms(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
 
 fn hard_constraints(pod: &Pod) -> impl Iterator<Item = &TopologySpreadConstraint> {
     pod.spec.topology_spread_constraints.iter().filter(|c| c.when_unsatisfiable != "ScheduleAnyway")
+}
+
+/// The labels that a node must have to count for a hard constraint of the pod: those of its other hard constraints (scheduling 23). Every
+/// node has a hostname.
+fn other_keys<'a>(pod: &'a Pod, constraint: &TopologySpreadConstraint) -> Vec<&'a str> {
+    let keys = hard_constraints(pod).map(|other| other.topology_key.as_str());
+    let others: BTreeSet<&str> = keys.filter(|key| *key != constraint.topology_key && *key != labels::HOSTNAME).collect();
+    others.into_iter().collect()
 }
 
 /// All machines with their pods, still without domains: existing ones in the order of the input, then the claims.
@@ -453,22 +470,23 @@ fn check_affinity(
 /// Hard spread constraints whose selected pods all have the constraint: a domain in which this plan places pods may
 /// exceed the least populated known domain by at most `maxSkew`.
 fn check_spread(input: &Input<'_>, topology: &Topology<'_>, findings: &mut Findings) {
-    let mut done: BTreeSet<(&str, &TopologySpreadConstraint)> = BTreeSet::new();
-    let mut empty: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut done: BTreeSet<(&str, &TopologySpreadConstraint, Vec<&str>)> = BTreeSet::new();
+    let mut empty: BTreeMap<(&str, Vec<&str>), BTreeSet<&str>> = BTreeMap::new();
     for pod in topology.machines.iter().flat_map(|p| &p.placed) {
         for constraint in hard_constraints(pod) {
-            if done.insert((&pod.metadata.namespace, constraint)) {
+            let others = other_keys(pod, constraint);
+            if done.insert((&pod.metadata.namespace, constraint, others.clone())) {
                 let key = constraint.topology_key.as_str();
-                let known = empty.entry(key).or_insert_with(|| known_domains(input, topology, key));
-                check_skew(topology, known, &pod.metadata.namespace, constraint, findings);
+                let known = empty.entry((key, others.clone())).or_insert_with(|| known_domains(input, topology, key, &others));
+                check_skew(topology, known, &pod.metadata.namespace, (constraint, others.as_slice()), findings);
             }
         }
     }
 }
 
-/// The domains of `key` that count even when they are empty: those of existing machines, and those that NodePools
+/// The domains of `key` that count even when they are empty: those of existing machines with the labels `others`, and those that NodePools
 /// without taints and requirements could create. For hostnames there are none, because a new host can always be added.
-fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str) -> BTreeSet<&'a str> {
+fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str, others: &[&str]) -> BTreeSet<&'a str> {
     if key == labels::HOSTNAME {
         return BTreeSet::new();
     }
@@ -476,14 +494,15 @@ fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str) -> B
     let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| input.catalog.get(&p.metadata.name));
     let stated = pools.flat_map(|types| types.iter()).flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
     let offered = stated.filter(|r| r.operator.as_str() == "In").flat_map(|r| &r.values).map(String::as_str);
-    offered.chain(topology.machines.iter().filter(|p| !p.planned).filter_map(|p| p.certain(key))).collect()
+    let existing = topology.machines.iter().filter(|machine| !machine.planned && machine.has_labels(others));
+    offered.chain(existing.filter_map(|machine| machine.certain(key))).collect()
 }
 
 fn check_skew(
     topology: &Topology<'_>,
     known: &BTreeSet<&str>,
     namespace: &str,
-    constraint: &TopologySpreadConstraint,
+    (constraint, others): (&TopologySpreadConstraint, &[&str]),
     findings: &mut Findings,
 ) {
     // With `nodeTaintsPolicy: Honor` the counted nodes depend on each pod's tolerations, which is not checked here.
@@ -498,7 +517,7 @@ fn check_skew(
     let selected: Vec<&PlacedPod<'_>> = topology.classes.candidates(Some(selector)).into_iter().filter(of).flatten().collect();
     let mixed = selected.iter().filter(|m| m.placed).map(|m| m.pod).any(|p| {
         let plain = p.spec.node_selector.is_empty() && p.spec.affinity.is_none();
-        !plain || !p.spec.topology_spread_constraints.contains(constraint)
+        !plain || !p.spec.topology_spread_constraints.contains(constraint) || other_keys(p, constraint) != others
     });
     if mixed {
         return;
@@ -507,7 +526,8 @@ fn check_skew(
     let mut counts: BTreeMap<&str, (i32, bool)> = known.iter().map(|domain| (*domain, (0, false))).collect();
     // A planned machine only counts as a domain if it certainly is in it.
     for member in selected {
-        let Some(domain) = topology.machines[member.machine].certain(&constraint.topology_key) else { continue };
+        let machine = &topology.machines[member.machine];
+        let Some(domain) = machine.certain(&constraint.topology_key).filter(|_| machine.has_labels(others)) else { continue };
         let entry = counts.entry(domain).or_default();
         entry.0 = entry.0.saturating_add(1);
         entry.1 |= member.placed;

@@ -1,7 +1,7 @@
 //! Collects topology groups from pods, and counts the pods that the cluster already has in them.
 
 use super::hash::Map;
-use super::ids::{GroupId, IdVec, Key, LabelsId, SetId, TolerationId};
+use super::ids::{GroupId, IdVec, Key, LabelsId, TolerationId};
 use super::intern::Names;
 use super::meter::Meter;
 use super::selectors::{LabelIndex, LabelSet, Scope};
@@ -95,14 +95,14 @@ impl Groups {
         id
     }
 
-    /// The group of a spread constraint of a pod with `pod_labels`.
+    /// The group of a spread constraint of a pod with `pod_labels`. `honored` is which nodes count if both node inclusion policies of the
+    /// constraint are `Honor`.
     pub(crate) fn spread(
         &mut self,
         constraint: &TopologySpreadConstraint,
         namespace: &str,
         pod_labels: &BTreeMap<String, String>,
-        affinity: Vec<SetId>,
-        tolerations: TolerationId,
+        honored: Filter,
         names: &mut Names,
     ) -> GroupId {
         let mut selector = constraint.label_selector.clone();
@@ -118,6 +118,8 @@ impl Groups {
         let selector = selector.filter(|selector| *selector != LabelSelector::default());
         let honor_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
         let honor_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
+        let Filter { any_of, labels, tolerations } = honored;
+        let tolerations = tolerations.filter(|_| honor_taints);
         let kind = GroupKind::Spread {
             max_skew: i64::from(constraint.max_skew),
             min_domains: constraint.min_domains.and_then(|n| u32::try_from(n).ok()),
@@ -129,8 +131,8 @@ impl Groups {
                 scope: Scope::Only(BTreeSet::from([namespace.to_owned()])),
                 selector: selector.map(|selector| Rc::new(canonical(selector))),
             },
-            filter: Filter { any_of: if honor_affinity { affinity } else { Vec::new() }, tolerations: honor_taints.then_some(tolerations) },
-            reach: honor_taints.then_some(tolerations),
+            filter: Filter { any_of: if honor_affinity { any_of } else { Vec::new() }, labels, tolerations },
+            reach: tolerations,
         })
     }
 

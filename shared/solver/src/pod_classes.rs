@@ -5,14 +5,15 @@ use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::groups::PodSelection;
 use super::hash::{Hashed, Map};
-use super::ids::{ClassId, GroupId, Id as _, IdVec, LabelsId, PodId, RelaxationId, SetId};
+use super::ids::{ClassId, GroupId, Id as _, IdVec, Key, LabelsId, PodId, RelaxationId, SetId};
 use super::pod::{Class, Relaxation, VolumePlace};
 use super::pods_to_place::PodToPlace;
 use super::relaxation;
-use super::topology::GroupKind;
+use super::topology::{Filter, GroupKind};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Affinity, Container, Pod, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint};
+use whittle_api::labels;
 use whittle_model::pods::{self, HostPort, VolumeUse};
 use whittle_model::requirements::{Requirements, from_selector, term_requirements};
 use whittle_model::scheduling::{Input, PreferencePolicy};
@@ -183,10 +184,10 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     let tolerations = builder.taint_table.tolerations(&spec.tolerations);
     let mut owned = Vec::new();
     for constraint in &spec.topology_spread_constraints {
-        if policy == PreferencePolicy::Respect || constraint.when_unsatisfiable != "ScheduleAnyway" {
-            let nodes = kept.nodes.clone();
-            let id = builder.groups.spread(constraint, shape.namespace, shape.labels, nodes, tolerations, &mut builder.names);
-            owned.push(id);
+        if policy == PreferencePolicy::Respect || !is_soft(constraint) {
+            let others = other_labels(builder, spec, constraint);
+            let honored = Filter { any_of: kept.nodes.clone(), labels: others, tolerations: Some(tolerations) };
+            owned.push(builder.groups.spread(constraint, shape.namespace, shape.labels, honored, &mut builder.names));
         }
     }
     let reach = builder.pool_taints.then_some(tolerations);
@@ -205,6 +206,21 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     let mut seen = BTreeSet::new();
     owned.retain(|g| seen.insert(*g));
     Relaxation { id: RelaxationId::at(0), full, strict, host, labels, tolerations, owned, repelled_by: Vec::new(), volatile: false }
+}
+
+fn is_soft(constraint: &TopologySpreadConstraint) -> bool {
+    constraint.when_unsatisfiable == "ScheduleAnyway"
+}
+
+/// The labels that a node must have to count for a hard constraint of the pod: those of its other hard constraints (scheduling 23).
+fn other_labels(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, constraint: &TopologySpreadConstraint) -> Vec<Key> {
+    if is_soft(constraint) {
+        return Vec::new();
+    }
+    let own = constraint.topology_key.as_str();
+    let others = spec.topology_spread_constraints.iter().filter(|other| !is_soft(other)).map(|other| other.topology_key.as_str());
+    let others: BTreeSet<&str> = others.filter(|key| *key != own && *key != labels::HOSTNAME).collect();
+    others.into_iter().map(|key| builder.names.key(key)).collect()
 }
 
 /// The alternatives of which a node must satisfy one to count for the pod's spread constraints: its node selector with each

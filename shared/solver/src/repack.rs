@@ -5,7 +5,7 @@
 
 use super::few_sizes;
 use super::hash::Map;
-use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
+use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, Key, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
 use super::intern::LabelsOf;
 use super::limits;
 use super::objective;
@@ -484,6 +484,8 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     /// Whether the group counts by host and counts a pod on these machines.
     fn counts_here(&self, id: GroupId) -> bool {
         let group = &self.problem.groups[id];
-        group.by_host && group.filter.counts(&self.problem.sets, &self.problem.tolerance, self.set, self.problem.pools[self.pool].taints)
+        let on = (self.set, self.problem.pools[self.pool].taints);
+        let gets_label = |key: &Key| self.problem.well_known.contains(key);
+        group.by_host && group.filter.counts(&self.problem.sets, &self.problem.tolerance, on, gets_label)
     }
 }

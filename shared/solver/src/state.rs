@@ -6,7 +6,7 @@ use super::ids::{ClaimId, DimId, GroupId, HostId, Id as _, IdVec, MachineId, Pod
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
-use super::topology::{Counts, GroupKind};
+use super::topology::{Counts, Group, GroupKind};
 use std::collections::BTreeSet;
 use whittle_model::pods::HostPort;
 
@@ -267,16 +267,18 @@ impl State {
             now.pods = staying;
             for class in Vec::<PodId>::into_iter(going).map(class_of) {
                 now.remaining.iter_mut().zip(&class.requests).for_each(|(have, gone)| *have += gone);
-                less.push((class, now.set, problem.machines[*machine].host));
+                let machine = &problem.machines[*machine];
+                less.push((class, (now.set, machine.taints), machine.host));
             }
         }
-        less.into_iter().for_each(|(class, set, host)| self.uncount(problem, &class, set, host));
+        less.into_iter().for_each(|(class, on, host)| self.uncount(problem, &class, on, host));
         for at in self.claims.ids() {
             let (going, staying) = self.claims[at].pods.iter().partition(|pod| pods.contains(pod));
             self.claims[at].pods = staying;
             for class in Vec::<PodId>::into_iter(going).map(class_of) {
                 self.claims[at].requests.iter_mut().zip(&class.requests).for_each(|(sum, less)| *sum -= less);
-                self.uncount(problem, &class, self.claims[at].set, problem.host_of_claim(at));
+                let Claim { pool, set, .. } = self.claims[at];
+                self.uncount(problem, &class, (set, problem.pools[pool].taints), problem.host_of_claim(at));
             }
             if self.claims[at].pods.is_empty() {
                 self.release_claim(at);
@@ -298,9 +300,12 @@ impl State {
     }
 
     /// Undoes [`State::record`], as far as the machine's requirements still tell the domain.
-    fn uncount(&mut self, problem: &Problem<'_>, class: &Class, set: SetId, host: HostId) {
+    fn uncount(&mut self, problem: &Problem<'_>, class: &Class, (set, taints): (SetId, TaintsId), host: HostId) {
         for id in class.counted_by.iter().chain(&class.repels) {
             let (group, counts) = (&problem.groups[*id], &mut self.counts[*id]);
+            if !is_counted(problem, group, (set, taints), host) {
+                continue;
+            }
             if group.by_host {
                 counts.hosts.take(host);
                 continue;
@@ -324,7 +329,7 @@ impl State {
         for id in class.counted_by.iter().chain(&class.repels) {
             let group = &problem.groups[*id];
             problem.meter.spend(meter::COUNT + meter::FILTER * group.filter.any_of.len());
-            if !group.filter.counts(&problem.sets, &problem.tolerance, set, taints) {
+            if !is_counted(problem, group, (set, taints), host) {
                 continue;
             }
             let counts = &mut self.counts[*id];
@@ -347,4 +352,10 @@ impl State {
             }
         }
     }
+}
+
+/// Whether the group counts the pods of a machine with these requirements and taints.
+fn is_counted(problem: &Problem<'_>, group: &Group, on: (SetId, TaintsId), host: HostId) -> bool {
+    let is_new = problem.state_nodes.len() <= host.position();
+    group.filter.counts(&problem.sets, &problem.tolerance, on, |key| is_new && problem.well_known.contains(key))
 }

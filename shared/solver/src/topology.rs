@@ -28,17 +28,28 @@ pub(crate) enum GroupKind {
 pub(crate) struct Filter {
     /// A node counts if it satisfies one of these; empty: all nodes.
     pub(crate) any_of: Vec<SetId>,
+    /// A node counts if it has all these labels: those of the pod's other hard constraints (scheduling 23). The hostname, which every node
+    /// has, is not among them.
+    pub(crate) labels: Vec<Key>,
     /// A node counts if these tolerations cover its taints.
     pub(crate) tolerations: Option<TolerationId>,
 }
 
 impl Filter {
-    /// Whether a machine with requirements `set` and these taints counts.
-    pub(crate) fn counts(&self, sets: &Sets, tolerance: &ToleranceTable, set: SetId, taints: TaintsId) -> bool {
+    /// Whether a machine with requirements `set` and these taints counts. A new one gets the labels for which `gets_label` holds, whatever
+    /// its requirements say so far.
+    pub(crate) fn counts(
+        &self,
+        sets: &Sets,
+        tolerance: &ToleranceTable,
+        (set, taints): (SetId, TaintsId),
+        gets_label: impl Fn(&Key) -> bool,
+    ) -> bool {
         let reqs = sets.get(set);
         let by_labels =
             self.any_of.is_empty() || self.any_of.iter().any(|concerns| reqs.compatible(sets.get(*concerns), |_| false).is_ok());
-        by_labels && self.tolerations.is_none_or(|t| tolerance.tolerated(t, taints))
+        let has_label = |key: &Key| reqs.get(key).is_some_and(|allowed| allowed.members().is_some()) || gets_label(key);
+        by_labels && self.labels.iter().all(has_label) && self.tolerations.is_none_or(|t| tolerance.tolerated(t, taints))
     }
 }
 

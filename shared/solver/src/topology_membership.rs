@@ -173,5 +173,10 @@ fn machine_passes(builder: &ProblemBuilder<'_>, filter: &Filter, machine: &Count
             let set = builder.sets.get(l);
             filter.any_of.iter().any(|required| set.compatible(builder.sets.get(*required), |_| false).is_ok())
         });
-    by_labels && filter.tolerations.is_none_or(|t| builder.taint_table.tolerated(t, machine.taints))
+    let has_labels = filter.labels.is_empty()
+        || machine.labels.is_some_and(|l| {
+            let set = builder.sets.get(l);
+            filter.labels.iter().all(|key| set.get(key).is_some())
+        });
+    by_labels && has_labels && filter.tolerations.is_none_or(|t| builder.taint_table.tolerated(t, machine.taints))
 }

@@ -275,6 +275,41 @@ fn domains_where_a_pod_may_not_go_bound_it_if_the_policy_says_so() {
     after(&mut world, labels::ZONE, &[2, 3]);
 }
 
+/// As kube-scheduler counts (scheduling 23): to it such nodes are in no domain, not even an empty one.
+#[test]
+fn nodes_without_a_label_of_another_constraint_are_not_counted() {
+    let beside = |action: &str, expected: &[usize]| {
+        let mut world = World::new();
+        running(&mut world, labels::ZONE, &[Z[0], Z[0], Z[0]]);
+        let mut other = spread(labels::CAPACITY_TYPE, "web", 2);
+        other["whenUnsatisfiable"] = json!(action);
+        world.pods("web", 3, &web(&[by_zone(), other], json!({})));
+        after(&mut world, labels::ZONE, expected);
+    };
+    beside("DoNotSchedule", &[1, 1, 4]);
+    beside("ScheduleAnyway", &[1, 2, 3]);
+}
+
+/// Every node counts for itself: its hostname is a label that it has.
+#[test]
+fn nodes_are_counted_beside_a_constraint_by_host() {
+    let mut world = World::new();
+    running(&mut world, labels::ZONE, &[Z[0], Z[0], Z[0]]);
+    world.pods("web", 3, &web(&[by_zone(), spread(labels::HOSTNAME, "web", 3)], json!({})));
+    after(&mut world, labels::ZONE, &[1, 2, 3]);
+}
+
+/// A pod that lands on a node without the label of another constraint counts no more than those that run there.
+#[test]
+fn placed_pods_count_where_running_ones_would() {
+    let mut world = World::new();
+    world.node("plain", 4, json!({labels::ZONE: Z[0]}));
+    let selects_plain = json!({"cpu": "1", "labels": {"app": "web"}, "nodeSelector": {labels::HOSTNAME: "plain"}});
+    world.pods("pinned", 3, &selects_plain);
+    world.pods("web", 3, &web(&[by_zone(), spread(labels::CAPACITY_TYPE, "web", 2)], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1, 4]);
+}
+
 /// As kube-scheduler counts: Karpenter counts every pod of the namespace.
 #[test]
 fn an_empty_selector_counts_no_pod() {
