@@ -111,6 +111,7 @@ pub(crate) fn check_machine(
     let machine = &problem.machines[id];
     if !problem.tolerated(relaxation.tolerations, machine.taints)
         || (machine.spared && class.avoids_spared)
+        || !class.missed_drivers.is_disjoint(&machine.lacks_drivers)
         || over_attach_limit(machine, now, class)
     {
         return Err(FitError::Permanent);

@@ -45,7 +45,21 @@ pub(crate) fn build(
     if classes.list.iter().any(|class| class.ebs_volumes() > 0) {
         machines.iter_mut().for_each(|machine| expect_attach_limit(builder, machine));
     }
+    let missed: BTreeSet<&String> = classes.list.iter().flat_map(|class| &class.missed_drivers).collect();
+    if !missed.is_empty() {
+        machines.iter_mut().for_each(|machine| note_missing_drivers(builder, machine, &missed));
+    }
     machines
+}
+
+/// Notes which of the drivers do not run on a node that is not of a NodePool. One that is of a NodePool is expected to start them: if it
+/// counted as without them, a driver that runs nowhere would have machine after machine launched (scheduling 8.5).
+fn note_missing_drivers(builder: &ProblemBuilder<'_>, machine: &mut Machine, missed: &BTreeSet<&String>) {
+    let state = &builder.input.nodes[machine.host.position()];
+    if let (None, Some(node)) = (&state.claim, &state.node) {
+        let lacks = missed.iter().filter(|driver| !builder.volumes.has_driver(&node.metadata.name, driver));
+        machine.lacks_drivers = lacks.map(|driver| (*driver).clone()).collect();
+    }
 }
 
 /// Gives a machine on which the EBS CSI driver does not run yet the limit that its type had when it was planned: it would get more pods
@@ -107,6 +121,7 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
         taints: builder.taint_table.taints(&taints),
         start: MachineNow { remaining: dims.vector(&left), set: builder.sets.id(set), ports, volumes, pods: Vec::new() },
         attach_limits: builder.volumes.attach_limits(name),
+        lacks_drivers: BTreeSet::new(),
         spared: is_spared(builder, node),
     }
 }

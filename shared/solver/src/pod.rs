@@ -44,6 +44,8 @@ pub(crate) struct Class {
     pub(crate) relaxations: Vec<Relaxation>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: Vec<VolumeUse>,
+    /// Drivers of its volumes without which kube-scheduler binds it to no node.
+    pub(crate) missed_drivers: BTreeSet<String>,
     /// Alternatives, in order; empty: anywhere.
     pub(crate) places: Vec<VolumePlace>,
     /// Groups of the pod's own anti-affinity, which count it.

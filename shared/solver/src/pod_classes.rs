@@ -53,6 +53,7 @@ struct PodShape<'a> {
     requests: RequestSource<'a>,
     ports: Vec<HostPort>,
     volumes: Vec<VolumeUse>,
+    missed_drivers: BTreeSet<String>,
     places: Result<Vec<Requirements>, String>,
     avoids_spared: bool,
     resource_claims: bool,
@@ -76,6 +77,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
     let mut defaults = Defaults::new(builder);
     for candidate in pods {
         let pod = candidate.pod;
+        let volumes = builder.volumes.uses(pod);
         let shape = PodShape {
             namespace: &pod.metadata.namespace,
             labels: &pod.metadata.labels,
@@ -85,7 +87,8 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
             spread: defaults.spread_of(pod),
             requests: RequestSource::of(pod),
             ports: pods::host_ports(pod),
-            volumes: builder.volumes.uses(pod),
+            missed_drivers: missed_drivers(pod, &volumes),
+            volumes,
             places: builder.volumes.alternatives(pod),
             avoids_spared: candidate.avoids_spared,
             resource_claims: pods::needs_resource_claims(pod),
@@ -155,6 +158,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
         relaxations,
         ports: shape.ports.clone(),
         volumes: shape.volumes.clone(),
+        missed_drivers: shape.missed_drivers.clone(),
         places,
         repels,
         counted_by: Vec::new(),
@@ -206,6 +210,14 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     let mut seen = BTreeSet::new();
     owned.retain(|g| seen.insert(*g));
     Relaxation { id: RelaxationId::at(0), full, strict, host, labels, tolerations, owned, repelled_by: Vec::new(), volatile: false }
+}
+
+/// The drivers of the pod's volumes of which kube-scheduler says that nodes lack them (scheduling 8.5). It says so only of those whose
+/// CSIDriver keeps pods off such nodes.
+fn missed_drivers(pod: &Pod, volumes: &[VolumeUse]) -> BTreeSet<String> {
+    let message = pod.condition("PodScheduled").map(|condition| condition.message.as_str()).unwrap_or_default();
+    let is_missed = |driver: &&String| message.contains(&format!("{driver} CSI driver is not installed on the node"));
+    volumes.iter().map(|volume| &volume.driver).filter(is_missed).cloned().collect()
 }
 
 fn is_soft(constraint: &TopologySpreadConstraint) -> bool {

@@ -522,6 +522,34 @@ fn a_node_attaches_volumes_up_to_its_limit_and_shared_ones_once() {
     assert_eq!(world.plan().claims.len(), 0);
 }
 
+/// Since Kubernetes 1.37 a CSIDriver with `preventPodSchedulingIfMissing` keeps pods off nodes on which it does not run (scheduling 8.5).
+#[test]
+fn a_pod_goes_to_no_foreign_node_on_which_kube_scheduler_misses_its_driver() {
+    let planned = |is_foreign: bool, drivers: &[&str], message: &str| {
+        let mut world = World::new();
+        if is_foreign {
+            world.node("old", 64, json!({labels::ZONE: Z[0]}));
+        } else {
+            world.managed("old", "initialized", 64, json!({labels::ZONE: Z[0]}));
+        }
+        let drivers: Vec<Value> = drivers.iter().map(|name| json!({"name": name, "nodeID": "old"})).collect();
+        let csi_node = json!({"metadata": {"name": "old"}, "spec": {"drivers": drivers}});
+        world.objects.csi_nodes.push(serde_json::from_value(csi_node).unwrap());
+        waiting(&mut world, "wait", &[]);
+        claim(&mut world, "data", json!({"storageClassName": "wait"}));
+        world.pod("it", using(&["data"])).status.conditions[0].message = message.into();
+        let plan = world.plan();
+        (plan.placements.iter().map(|placement| placement.pods.len()).sum::<usize>(), plan.claims.len())
+    };
+    let missed = "0/1 nodes are available: 1 ebs.csi.aws.com CSI driver is not installed on the node.";
+    assert_eq!(planned(true, &[], missed), (0, 1));
+    assert_eq!(planned(true, &["efs.csi.aws.com"], missed), (0, 1));
+    assert_eq!(planned(true, &["ebs.csi.aws.com"], missed), (1, 0), "it runs there now");
+    assert_eq!(planned(true, &[], "0/1 nodes are available: 1 Insufficient cpu."), (1, 0), "the driver keeps no pod off");
+    assert_eq!(planned(true, &[], &missed.replace("ebs", "efs")), (1, 0), "another pod's driver");
+    assert_eq!(planned(false, &[], missed), (1, 0), "machine after machine would be launched while the driver does not start");
+}
+
 #[test]
 fn the_driver_is_found_through_class_volume_and_migration() {
     let counted = |make: fn(&mut World, &str), driver: &str| {
