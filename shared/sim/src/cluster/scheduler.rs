@@ -302,7 +302,8 @@ impl Cluster {
             && constraint.match_label_keys.iter().all(|key| pod.metadata.label(key).is_none());
         for candidate in self.objects.nodes.values() {
             let Some(domain) = candidate.metadata.label(&constraint.topology_key) else { continue };
-            if honors_affinity && !selects(pod, candidate) || honors_taints && !is_tolerated(pod, candidate) {
+            let is_left_out = honors_affinity && !selects(pod, candidate) || honors_taints && !is_tolerated(pod, candidate);
+            if is_left_out || !has_spread_labels(pod, candidate) {
                 continue;
             }
             counts.entry(domain).or_default();
@@ -397,6 +398,12 @@ fn term_selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
             || term.namespace_selector.as_ref().is_some_and(|selector| *selector == LabelSelector::default())
     };
     namespace && term.label_selector.as_ref().is_some_and(|selector| selector.matches(&other.metadata.labels))
+}
+
+/// Whether the node has the labels of all hard spread constraints of the pod: else it counts for none of them.
+fn has_spread_labels(pod: &Pod, node: &Node) -> bool {
+    let mut hard = pod.spec.topology_spread_constraints.iter().filter(|one| one.when_unsatisfiable != "ScheduleAnyway");
+    hard.all(|one| node.metadata.label(&one.topology_key).is_some())
 }
 
 fn selector_selects(constraint: &TopologySpreadConstraint, owner: &Pod, meta: &ObjectMeta) -> bool {
