@@ -54,8 +54,7 @@ pub fn default_pods(facts: &InstanceTypeFacts, family: AmiFamily, interfaces: u3
 
 /// Capacity and overhead of a type for a class.
 pub(super) fn resources(facts: &InstanceTypeFacts, context: &Context<'_>, kubelet: &Resolved) -> TypeResources {
-    let (class, settings) = (&context.class.spec, context.settings);
-    let estimate = memory(facts, settings);
+    let class = &context.class.spec;
     let storage = ephemeral_storage(facts, class, context.family);
     let capacity = capacity(facts, context, kubelet, storage);
     let reserved_by = if context.family.reserves_memory_by_interfaces() {
@@ -71,9 +70,11 @@ pub(super) fn resources(facts: &InstanceTypeFacts, context: &Context<'_>, kubele
     for (name, amount) in quantities(&kubelet.kube_reserved).iter() {
         kube_reserved.set(name, amount);
     }
+    // The kubelet takes its share of what the machine has, not of what we expected.
+    let memory = capacity.get("memory").units_floor();
     let threshold = |signal: &str, capacity: i64, default: i64| threshold(context.kubelet, signal, capacity).unwrap_or(default);
     let eviction_threshold = Resources::from([
-        ("memory", Quantity::from_units(threshold("memory.available", estimate, 100 * MEBIBYTE))),
+        ("memory", Quantity::from_units(threshold("memory.available", memory, 100 * MEBIBYTE))),
         ("ephemeral-storage", Quantity::from_units(threshold("nodefs.available", storage, percent_of(storage, "10").unwrap_or_default()))),
     ]);
     TypeResources {

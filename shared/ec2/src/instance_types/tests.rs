@@ -280,6 +280,22 @@ fn measured_memory_replaces_the_estimate() {
     assert_eq!(fixture.get("m5.large").capacity.get("memory"), "7900Mi".parse().unwrap());
 }
 
+/// A kubelet evicts by a share of the memory that it has: nodes had less for pods than was planned with, as those of Karpenter have.
+#[test]
+fn a_share_of_memory_is_one_of_what_nodes_report() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    let mebibytes = Quantity::from_mebibytes;
+    let planned = |fixture: &Fixture| {
+        let planned = fixture.get("m5.large");
+        planned.capacity.get("memory").minus(planned.overhead.get("memory"))
+    };
+    fixture.measured.insert("m5.large".into(), mebibytes(7800));
+    let (default, reserved) = (planned(&fixture), mebibytes(11 * 29 + 255));
+    assert_eq!(default, mebibytes(7800).minus(reserved).minus(mebibytes(100)), "an amount is the same on every machine");
+    fixture.kubelet.eviction_hard.insert("memory.available".into(), "10%".into());
+    assert_eq!(planned(&fixture), mebibytes(7800).minus(reserved).minus(mebibytes(780)));
+}
+
 /// User data for Windows never join local disks: a pod would be given a machine that has no room for it, and then the next one.
 #[test]
 fn local_disks_hold_pods_only_where_user_data_join_them() {
