@@ -43,6 +43,8 @@ pub(crate) struct Drain {
     pub(crate) next_force_at: Option<Timestamp>,
     /// Not evicted because of this annotation of theirs.
     pub(crate) protected: Vec<(PodKey, &'static str)>,
+    /// Whether pods that have been told to leave are still there.
+    pub(crate) are_leaving: bool,
 }
 
 /// The taint of a node that is being disrupted.
@@ -118,6 +120,7 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Ti
         force: force.iter().map(|pod| (key(pod), left.max(1))).collect(),
         next_force_at: deadline.and_then(|deadline| not_yet().filter_map(|pod| force_at(pod, deadline)).min()),
         protected: protected.collect(),
+        are_leaving: waiting.iter().any(|pod| pod.metadata.is_deleting()),
     }
 }
 

@@ -34,6 +34,10 @@ rights! {
 const SHORT_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// Requeue delay while EC2 terminates the instance, or every remaining pod is blocked by a budget or its owner.
 const POLL_DELAY: SignedDuration = SignedDuration::from_secs(5);
+/// A drain that no pod has left for this long is blocked: what blocks it is mostly a person's to change.
+const BLOCKED_AFTER: SignedDuration = SignedDuration::from_mins(5);
+/// Requeue delay of a blocked drain, unless a pod has to be deleted sooner.
+const BLOCKED_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// Requeue delay while EC2 refuses to terminate the instance, or the cluster lets nobody in.
 const REFUSED_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// The longest requeue delay while the API server refuses to let the NodeClaim of an ended claim go.
@@ -58,6 +62,8 @@ pub(crate) struct Run<P> {
     /// Whether zonal shifts hold terminations.
     zonal_shift: bool,
     claim: Stored<Claim>,
+    /// The time of this run, if it told pods to leave, or saw some do so.
+    moved_at: Option<Timestamp>,
     report: Report,
 }
 
@@ -67,7 +73,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
     if settings.is_shadow() || stored.value.deletion.is_none() && stored.value.is_live() {
         return Ok(Report::default());
     }
-    let mut run = Run { ports, zonal_shift: settings.zonal_shift, claim: stored, report: Report::default() };
+    let mut run = Run { ports, zonal_shift: settings.zonal_shift, claim: stored, moved_at: None, report: Report::default() };
     let outcome = run.step().await;
     let recorded = record_decisions(ports.store(), &claim.cluster, &run.report.decisions).await;
     recorded.count_failure(&mut run.report, "decisions_unrecorded");
@@ -96,7 +102,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
         Err(error) => return Err(error),
     };
     if let Next::RequeueAfter(delay) = next {
-        requeue(ports, run.claim, delay).await?;
+        requeue(ports, run.claim, run.moved_at, delay).await?;
     }
     Ok(run.report)
 }
@@ -119,8 +125,9 @@ fn is_refused(error: &CloudError) -> bool {
     matches!(error.kind, CloudErrorKind::Unauthorized | CloudErrorKind::Invalid)
 }
 
-/// Sends a doorbell after `delay`, unless one is due by then anyway: repeated doorbells must not multiply.
-async fn requeue<P: Rights>(ports: P, claim: Stored<Claim>, delay: SignedDuration) -> Result<(), HandleError> {
+/// Sends a doorbell after `delay`, unless one is due by then anyway: repeated doorbells must not multiply. The time at which pods moved is
+/// stored with that of the next run, which has to be written as well.
+async fn requeue<P: Rights>(ports: P, claim: Stored<Claim>, moved_at: Option<Timestamp>, delay: SignedDuration) -> Result<(), HandleError> {
     let now = ports.clock().now();
     let due = now.checked_add(delay).unwrap_or(Timestamp::MAX);
     let key = claim.value.key.clone();
@@ -129,7 +136,8 @@ async fn requeue<P: Rights>(ports: P, claim: Stored<Claim>, delay: SignedDuratio
         if Safeguard::EndingRungOnce.stops(claim.value.look_again_at.is_some_and(|known| known > now && known <= due)) {
             return Ok(());
         }
-        let next = Claim { look_again_at: Some(due), ..claim.value.clone() };
+        let drain_moved_at = moved_at.or(claim.value.drain_moved_at);
+        let next = Claim { look_again_at: Some(due), drain_moved_at, ..claim.value.clone() };
         if unless_conflict(save(ports.store(), &claim, next).await)?.is_some() {
             break;
         }

@@ -3,7 +3,7 @@
 use crate::drain::{self, Deadline, Drain};
 use crate::hold::{self, Stage};
 use crate::refused::report_cluster_error;
-use crate::{Next, POLL_DELAY, SHORT_DELAY};
+use crate::{BLOCKED_AFTER, BLOCKED_DELAY, Next, POLL_DELAY, SHORT_DELAY};
 use crate::{Rights, Run};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
@@ -82,10 +82,13 @@ impl<P: Rights> Run<P> {
                 }
             }
             let moved = self.move_pods(node, &plan).await?;
-            return Ok(Next::RequeueAfter(next_delay(&plan, moved, now)));
+            if moved.any || plan.are_leaving {
+                self.moved_at = Some(now);
+            }
+            let still_for = now.duration_since(self.moved_at.unwrap_or_else(|| last_moved_at(&self.claim.value, now)));
+            return Ok(Next::RequeueAfter(next_delay(&plan, moved, still_for, now)));
         }
-        let since = find(&self.claim.value.conditions, DRAINED).and_then(|drained| drained.last_transition_time).unwrap_or(now);
-        let watched = now.duration_since(since);
+        let watched = now.duration_since(draining_since(&self.claim.value).unwrap_or(now));
         if !conditions::is_true(&self.claim.value.conditions, DRAINED) && Safeguard::EmptyNodeWatched.stops(watched < DRAIN_AT_LEAST) {
             return Ok(Next::RequeueAfter(DRAIN_AT_LEAST - watched));
         }
@@ -230,11 +233,10 @@ impl<P: Rights> Run<P> {
         Ok(())
     }
 
-    /// Evicts and deletes pods. A failed call blocks no other pod: it is retried by the next run. Returns whether any pod was
-    /// moved.
-    async fn move_pods(&mut self, node: &Node, plan: &Drain) -> Result<bool, HandleError> {
+    /// Evicts and deletes pods. A failed call blocks no other pod: it is retried by the next run.
+    async fn move_pods(&mut self, node: &Node, plan: &Drain) -> Result<Moved, HandleError> {
         let (deleted, mut failed) = self.delete_pods(&plan.force).await;
-        let mut moved = deleted > 0;
+        let mut moved = Moved { any: deleted > 0, are_more_allowed_soon: false };
         if !has_time(self.ports.clock()) {
             return Ok(moved);
         }
@@ -244,7 +246,7 @@ impl<P: Rights> Run<P> {
         let allowed = self.may_evict(wanted).await?;
         if allowed < wanted {
             // There is more to do than the rate limit allows: no reason to run less often.
-            moved = true;
+            moved.are_more_allowed_soon = true;
             self.report.count("evictions_shared");
         }
         let mut held = Vec::new();
@@ -257,7 +259,7 @@ impl<P: Rights> Run<P> {
             }
             match self.ports.cluster().evict(cluster, pod).await {
                 Ok(()) => {
-                    moved = true;
+                    moved.any = true;
                     self.report.count("evicted");
                     self.report.metric(metrics::PodsEvictionRequests { code: "200" });
                     self.report.metric(metrics::PodsDrained { reason });
@@ -398,10 +400,36 @@ fn has_time(clock: &impl Clock) -> bool {
     clock.has_time_for(TIME_PER_EVICTION)
 }
 
-/// One second while pods move; longer while all remaining ones are blocked, but never past the time to delete one.
-fn next_delay(plan: &Drain, moved: bool, now: Timestamp) -> SignedDuration {
-    let leaving = plan.waiting > plan.evict.len() + plan.force.len();
-    let delay = if moved || leaving { SHORT_DELAY } else { POLL_DELAY };
+/// What a run did for the pods of a node.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    /// Whether a pod was evicted or deleted.
+    any: bool,
+    /// Whether the rate limit left out pods that may be evicted as soon as it allows.
+    are_more_allowed_soon: bool,
+}
+
+/// Since when the drain of a claim goes on; `None` before its first run.
+fn draining_since(claim: &Claim) -> Option<Timestamp> {
+    find(&claim.conditions, DRAINED)?.last_transition_time
+}
+
+/// When pods last left the node of a claim, as far as it is stored. A drain that began later has not been blocked for longer than it lasts.
+fn last_moved_at(claim: &Claim, now: Timestamp) -> Timestamp {
+    draining_since(claim).max(claim.drain_moved_at).unwrap_or(now)
+}
+
+/// One second while pods move; longer while all remaining ones are blocked, and much longer once they have been so for a while, but never
+/// past the time to delete one.
+fn next_delay(plan: &Drain, moved: Moved, still_for: SignedDuration, now: Timestamp) -> SignedDuration {
+    let is_blocked = still_for >= BLOCKED_AFTER;
+    let delay = match (moved.any || plan.are_leaving, moved.are_more_allowed_soon) {
+        (true, _) => SHORT_DELAY,
+        (false, true) if !is_blocked => SHORT_DELAY,
+        // Evictions that a budget refuses count as well: a thousand such pods would otherwise keep the limit used up.
+        (false, false) if is_blocked => BLOCKED_DELAY,
+        (false, _) => POLL_DELAY,
+    };
     let to_force = plan.next_force_at.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
     to_force.map_or(delay, |at| at.min(delay))
 }

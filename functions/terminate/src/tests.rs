@@ -1,3 +1,4 @@
+mod blocked;
 mod evictions;
 mod forced;
 mod noticed;

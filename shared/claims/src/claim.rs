@@ -248,6 +248,9 @@ pub struct Claim {
     /// Since when EC2 has not shown the instance of a terminating machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_missing_since: Option<Timestamp>,
+    /// When pods last left the node that `terminate` drains, or were told to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_moved_at: Option<Timestamp>,
 }
 
 impl Claim {

@@ -107,6 +107,7 @@ impl Claim {
             look_again_at: None,
             node_missing_since: None,
             instance_missing_since: None,
+            drain_moved_at: None,
         }
     }
 
@@ -238,7 +239,8 @@ fn clear_termination(claim: &mut Claim) {
         claim.deletion = None;
     }
     claim.conditions.retain(|known| ![DRAINED, VOLUMES_DETACHED, INSTANCE_TERMINATING].contains(&known.type_.as_str()));
-    (claim.look_again_at, claim.node_missing_since, claim.instance_missing_since) = (None, None, None);
+    (claim.look_again_at, claim.drain_moved_at) = (None, None);
+    (claim.node_missing_since, claim.instance_missing_since) = (None, None);
 }
 
 fn node_joined(claim: &mut Claim, name: &str, event: &Event, now: Timestamp) -> Result<(), IllegalStep> {

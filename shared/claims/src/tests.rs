@@ -91,6 +91,7 @@ fn a_second_machine_of_an_ended_claim_is_drained() {
         ended.note(type_, ConditionStatus::True, type_, "", at(6));
     }
     (ended.node_missing_since, ended.instance_missing_since, ended.look_again_at) = (Some(at(6)), Some(at(6)), Some(at(7)));
+    ended.drain_moved_at = Some(at(5));
     let gone = step(&ended, &Event::MachineGone, at(8)).unwrap();
     let next = step(&gone, &Event::FleetAnswered(labelled("i-2")), at(60)).unwrap();
     assert_eq!((next.phase.name(), next.instance().unwrap().as_str()), ("Draining", "i-2"));
@@ -102,6 +103,7 @@ fn a_second_machine_of_an_ended_claim_is_drained() {
     );
     assert!(next.conditions.iter().all(|known| !notes.contains(&known.type_.as_str())));
     assert_eq!((next.node_missing_since, next.instance_missing_since, next.look_again_at), (None, None, None));
+    assert_eq!(next.drain_moved_at, None, "the drain of this machine has not begun");
     // One that never had a machine keeps its own deletion.
     let late = run(&[begun(), due(), Event::LaunchAbandoned, launched()]).unwrap();
     assert_eq!(late.deletion.unwrap().deadline, Some(at(5)));

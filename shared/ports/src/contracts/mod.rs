@@ -57,6 +57,7 @@ pub fn planned_claim(cluster: &ClusterName, name: &str, now: Timestamp) -> Claim
         look_again_at: None,
         node_missing_since: None,
         instance_missing_since: None,
+        drain_moved_at: None,
         pods_fingerprint: None,
     }
 }

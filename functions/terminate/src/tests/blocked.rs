@@ -1,0 +1,87 @@
+//! Drains that nothing moves on: how often they are looked at.
+
+use super::over_sim::{Scene, budget, ending, running};
+use super::{grace, pod, protected, terminating};
+use futures::executor::block_on;
+use whittle_api::k8s::Pod;
+use whittle_api::labels;
+use whittle_claims::{DeletionReason, Event, step};
+use whittle_ports::ClaimStore;
+use whittle_testkit::at;
+
+/// A node whose only pod is held by a budget.
+fn held(deadline: Option<i64>) -> Scene {
+    let scene = Scene::of(&ending(deadline.map(at)));
+    scene.create(budget());
+    scene.create(grace(running("web-0"), 60));
+    scene
+}
+
+/// For how long a run at this second leaves the drain to itself.
+fn delay(scene: &mut Scene, second: i64) -> i64 {
+    scene.set_time(second);
+    scene.run();
+    scene.claim().look_again_at.unwrap().duration_since(at(second)).as_secs()
+}
+
+#[test]
+fn a_drain_that_stays_blocked_is_looked_at_less_often() {
+    let mut scene = held(None);
+    assert_eq!([0, 5, 299].map(|second| delay(&mut scene, second)), [5, 5, 5]);
+    assert_eq!([304, 334, 3600].map(|second| delay(&mut scene, second)), [30, 30, 30]);
+    assert_eq!(scene.claim().drain_moved_at, None);
+    assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());
+}
+
+#[test]
+fn a_pod_that_its_owner_keeps_is_not_asked_for_every_second() {
+    let mut scene = Scene::of(&ending(None));
+    scene.create(protected(pod("job-0"), labels::DO_NOT_DISRUPT, "true"));
+    assert_eq!([0, 5, 400].map(|second| delay(&mut scene, second)), [5, 5, 30]);
+}
+
+#[test]
+fn a_drain_is_looked_at_often_again_once_a_pod_has_moved() {
+    let mut scene = held(None);
+    assert_eq!([0, 400].map(|second| delay(&mut scene, second)), [5, 30]);
+    scene.create(pod("free-0"));
+    // Somebody rings before the next run is due.
+    assert_eq!(delay(&mut scene, 410), 1, "it was evicted");
+    assert_eq!(scene.claim().drain_moved_at, Some(at(410)));
+    assert!(delay(&mut scene, 411) <= 5);
+    assert!(delay(&mut scene, 600) <= 5, "the next one may go any time");
+    assert_eq!(delay(&mut scene, 2000), 30);
+}
+
+#[test]
+fn pods_that_are_leaving_never_make_a_drain_wait() {
+    let mut scene = held(None);
+    scene.create(terminating(pod("slow-0"), 3600));
+    assert_eq!([0, 400, 1000].map(|second| delay(&mut scene, second)), [1, 1, 1]);
+}
+
+#[test]
+fn a_blocked_drain_never_oversleeps_the_time_to_delete_a_pod() {
+    let mut scene = held(Some(1000));
+    assert_eq!([0, 400, 930, 940].map(|second| delay(&mut scene, second)), [5, 30, 11, 1]);
+    scene.set_time(941);
+    assert_eq!(scene.run().counted("forced"), 1);
+}
+
+#[test]
+fn a_notice_that_comes_while_a_drain_is_blocked_is_met_in_time() {
+    let mut scene = held(None);
+    assert_eq!([0, 400].map(|second| delay(&mut scene, second)), [5, 30]);
+    let blocked = scene.claim();
+    let notice = blocked.deletion_for(DeletionReason::SpotInterruption, "", at(410));
+    let noticed = step(&blocked, &Event::DeletionRequested(notice), at(410)).unwrap();
+    let ports = scene.simulation.ports();
+    let read = block_on(ports.get(&blocked.key)).unwrap().unwrap();
+    block_on(ports.update(&noticed, read.revision)).unwrap();
+    assert_eq!(scene.claim().deletion.unwrap().deadline, Some(at(530)));
+    // The last half minute begins at second 500, whatever is left of the longer delay before.
+    let next = delay(&mut scene, 480) + 480;
+    assert!((500..=501).contains(&next), "{next}");
+    scene.set_time(501);
+    assert_eq!(scene.run().counted("forced"), 1);
+}
