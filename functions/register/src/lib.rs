@@ -3,6 +3,7 @@
 mod decide; // what a Node needs to be registered, and lacks to be initialized
 mod turn; // one run at a time for a cluster
 mod poll; // one doorbell while a Node is joining
+mod silence; // machines that could not join while the API server did not answer
 
 // What is recorded when a Node joins.
 mod measured; // the memory that it reports
@@ -12,6 +13,7 @@ mod tags; // its name, on the instance
 #[cfg(test)]
 mod tests;
 
+use crate::silence::{Looked, Silence};
 use crate::turn::{Ended, Turn};
 use futures::join;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +56,8 @@ pub(crate) struct Run<'a, P> {
     ports: P,
     cluster: &'a ClusterName,
     objects: &'a ClusterObjects,
+    /// The time in which the API server did not answer before.
+    silence: Option<Silence>,
 }
 
 /// Handles every claim that waits for its Node, and every Node that waits to be initialized. One run at a time does so for a cluster: a
@@ -77,9 +81,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     };
     let mut work = Work::default();
     let looked = look_while_rung(ports, cluster, &turn, due, &mut report, &mut work).await;
-    if looked.is_err() {
+    if let Err(error) = &looked {
         // The message comes again before the turn would end by itself, and nobody works for it then.
-        turn.give_back(ports, cluster).await;
+        let looked = if matches!(error, HandleError::Cluster(_)) { Looked::Unanswered } else { Looked::Unknown };
+        turn.give_back(ports, cluster, looked).await;
     }
     // What was done is stored whatever came then: claims that went on do not go on again.
     let finished = finish(ports, cluster, work, report).await;
@@ -100,12 +105,12 @@ async fn look_while_rung<P: Rights>(
         due = claims_due(ports, cluster).await?;
     }
     for look in 1.. {
-        reconcile_changing(ports, cluster, due, report, work).await?;
+        reconcile_changing(ports, cluster, turn.silence(), due, report, work).await?;
         if turn.end(ports, cluster).await? == Ended::Quiet {
             break;
         }
         if look == LOOKS_MAX || !ports.clock().has_time_for(TIME_PER_BATCH) {
-            turn.give_back(ports, cluster).await;
+            turn.give_back(ports, cluster, Looked::Answered).await;
             ports.queues().send_now(Doorbell::Register { cluster: cluster.clone(), is_tick: false }).await?;
             break;
         }
@@ -141,13 +146,14 @@ async fn claims_named<P: Rights>(ports: P, cluster: &ClusterName, names: &BTreeS
 async fn reconcile_changing<P: Rights>(
     ports: P,
     cluster: &ClusterName,
+    silence: Option<Silence>,
     mut due: Vec<Stored<Claim>>,
     report: &mut Report,
     work: &mut Work,
 ) -> Result<(), HandleError> {
     for round in 1.. {
         let objects = ports.cluster().read(cluster, Scope::NodesAndClaims, None).await?;
-        let changed = Run { ports, cluster, objects: &objects }.reconcile_all(&due, report, work).await?;
+        let changed = Run { ports, cluster, objects: &objects, silence }.reconcile_all(&due, report, work).await?;
         if changed.is_empty() {
             break;
         }
@@ -165,7 +171,7 @@ async fn reconcile_changing<P: Rights>(
 /// Stores what a run found out, and what nobody waits for.
 async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut report: Report) -> Result<Report, HandleError> {
     let objects = ClusterObjects::default();
-    let run = Run { ports, cluster, objects: &objects };
+    let run = Run { ports, cluster, objects: &objects, silence: None };
     let (mut of_pools, mut of_nodes) = (Report::default(), Report::default());
     let (recorded, told, measured) = join!(
         record_decisions(ports.store(), cluster, &report.decisions),
@@ -315,6 +321,7 @@ impl<P: Rights> Run<'_, P> {
         }
         if let Liveness::Overdue(reason) = claim.value.liveness(now)
             && !decide::may_have_joined(&claim.value, self.objects)
+            && !self.silence.is_some_and(|silence| silence.excuses(&claim.value, now))
             && !self.has_instance(&claim.value).await?
         {
             let message = decide::timeout_message(&claim.value);

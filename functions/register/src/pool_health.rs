@@ -41,7 +41,7 @@ pub(crate) async fn store_outcomes<P: Rights>(
         return Ok(());
     }
     let objects = ports.cluster().read(cluster, Scope::Karpenter, None).await?;
-    let run = Run { ports, cluster, objects: &objects };
+    let run = Run { ports, cluster, objects: &objects, silence: None };
     for pool in &objects.node_pools {
         let of_pool = outcomes.iter().filter(|(owner, _)| owns(pool, owner));
         let new: Vec<LaunchOutcome> = of_pool.map(|(_, outcome)| outcome.clone()).collect();

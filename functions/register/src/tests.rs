@@ -1,6 +1,7 @@
 mod devices;
 mod over_sim;
 mod requests;
+mod silence;
 
 use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registration};
 use whittle_api::k8s::{Node, Taint, TaintEffect};

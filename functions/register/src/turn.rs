@@ -2,6 +2,7 @@
 //! same Nodes.
 
 use crate::Rights;
+use crate::silence::{Looked, Silence};
 use serde::{Deserialize, Serialize};
 use whittle_claims::Record;
 use whittle_ports::{Clock, HandleError, Safeguard, Update, update_record};
@@ -19,6 +20,9 @@ pub(crate) struct Turn {
     owner: String,
     until: Timestamp,
     again: bool,
+    /// What the looks of earlier runs say of the API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    silence: Option<Silence>,
     /// Whether the run before did not end its turn. Not stored.
     #[serde(skip)]
     taken_over: bool,
@@ -33,7 +37,7 @@ impl Record for Turn {
 
 impl Turn {
     fn of(owner: &str, now: Timestamp) -> Self {
-        Self { owner: owner.to_owned(), until: now.checked_add(TURN_MAX).unwrap_or(now), again: false, taken_over: false }
+        Self { owner: owner.to_owned(), until: now.checked_add(TURN_MAX).unwrap_or(now), again: false, silence: None, taken_over: false }
     }
 
     /// Whether another run has the turn, which was told to look again. Asked before the claims are listed: while machines join, most
@@ -58,13 +62,14 @@ impl Turn {
     /// no harm.
     pub(crate) async fn take<P: Rights>(ports: P, cluster: &ClusterName) -> Option<Self> {
         let owner = ports.clock().unique();
-        let (mut is_others, mut taken_over) = (false, false);
+        let (mut is_others, mut taken_over, mut silence) = (false, false, None);
         let next = |known: Option<Self>, now| {
             is_others = Self::is_taken(known.as_ref(), now);
             taken_over = known.as_ref().is_some_and(|turn| !turn.owner.is_empty());
+            silence = known.as_ref().and_then(|turn| turn.silence);
             match known {
                 Some(turn) if is_others => (!turn.again).then_some(Self { again: true, ..turn }),
-                _ => Some(Self::of(&owner, now)),
+                _ => Some(Self { silence, ..Self::of(&owner, now) }),
             }
         };
         let is_told = match update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await {
@@ -75,12 +80,17 @@ impl Turn {
             }
         };
         let is_left = is_others && is_told;
-        (!is_left).then(|| Self { taken_over, ..Self::of(&owner, ports.clock().now()) })
+        (!is_left).then(|| Self { silence, taken_over, ..Self::of(&owner, ports.clock().now()) })
     }
 
     /// Whether the run before did not end its turn, so that whoever rang for it may not have been heard.
     pub(crate) const fn is_taken_over(&self) -> bool {
         self.taken_over
+    }
+
+    /// The time in which the API server did not answer before this run.
+    pub(crate) const fn silence(&self) -> Option<Silence> {
+        self.silence
     }
 
     /// Ends the turn if nobody rang since this run looked, else keeps it: then the run has to look again.
@@ -89,7 +99,8 @@ impl Turn {
         let next = |known: Option<Self>, now| {
             let own = known.filter(|turn| turn.owner == self.owner)?;
             ended = if own.again { Ended::RungAgain } else { Ended::Quiet };
-            Some(if own.again { Self::of(&self.owner, now) } else { Self::of("", now) })
+            let owner = if own.again { self.owner.as_str() } else { "" };
+            Some(Self { silence: Silence::after(own.silence, Looked::Answered, now), ..Self::of(owner, now) })
         };
         match update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await? {
             Update::Lost => Ok(Ended::RungAgain),
@@ -98,8 +109,11 @@ impl Turn {
     }
 
     /// Gives the turn back whoever rang, when this run cannot look again.
-    pub(crate) async fn give_back<P: Rights>(&self, ports: P, cluster: &ClusterName) {
-        let next = |known: Option<Self>, now| known.filter(|turn| turn.owner == self.owner).map(|_| Self::of("", now));
+    pub(crate) async fn give_back<P: Rights>(&self, ports: P, cluster: &ClusterName, looked: Looked) {
+        let next = |known: Option<Self>, now| {
+            let own = known.filter(|turn| turn.owner == self.owner)?;
+            Some(Self { silence: Silence::after(own.silence, looked, now), ..Self::of("", now) })
+        };
         // One that cannot be written ends by itself.
         let _ = update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await;
     }
