@@ -8,7 +8,7 @@ use crate::money::counted;
 use crate::source::Manifests;
 use jiff::{SignedDuration, Timestamp};
 use whittle_api::karpenter::NodePool;
-use whittle_api::{Condition, conditions};
+use whittle_api::{Condition, conditions, labels};
 
 /// How long pods may wait: launching a machine takes a minute or two.
 const WAITING_MAX: SignedDuration = SignedDuration::from_mins(10);
@@ -42,6 +42,8 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, clu
             NodePool::given_name(&pool.metadata.name)
         ))
     }));
+    // Of a deployment in shadow mode they are no exception.
+    out.extend(in_shadow(read).filter(|_| !shadow));
     out.extend(waiting(view, cluster, now));
     out.extend(machines(view, now));
     out
@@ -54,6 +56,21 @@ fn unready(all: &[Condition]) -> Option<String> {
         return None;
     }
     Some(if ready.message.is_empty() { ready.reason.clone() } else { ready.message.clone() })
+}
+
+/// NodePools of which nothing is disrupted for as long as they have the annotation, which is easily forgotten.
+fn in_shadow(read: &Manifests) -> Option<String> {
+    let pools = read.objects.node_pools.iter().filter(|pool| pool.is_shadow() && pool.is_managed() && !pool.metadata.is_deleting());
+    let names: Vec<&str> = pools.map(|pool| NodePool::given_name(&pool.metadata.name)).collect();
+    let first = names.first()?;
+    Some(format!(
+        "{} with the annotation {}: {}; disruptions of their nodes are recorded and not carried out until \
+         `kubectl annotate nodepool {first} {}-`",
+        counted(names.len(), "NodePool"),
+        labels::SHADOW,
+        first_named(&names, NAMED),
+        labels::SHADOW
+    ))
 }
 
 /// Pods that wait for too long.

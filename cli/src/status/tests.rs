@@ -90,6 +90,29 @@ fn a_deployment_is_part_of_the_document() {
 }
 
 #[test]
+fn a_nodepool_in_shadow_mode_needs_attention_unless_all_is_a_shadow() {
+    let pool = |name: &str, group: &str, annotation: &str| {
+        format!(
+            "---\n{{apiVersion: karpenter.sh/v1, kind: NodePool,\n  \
+             metadata: {{name: {name}, annotations: {{whittle.dev/shadow: \"{annotation}\"}}}},\n  \
+             spec: {{template: {{spec: {{nodeClassRef: {{group: {group}, kind: EC2NodeClass, name: default}}, requirements: []}}}}}}}}\n"
+        )
+    };
+    let ours = "karpenter.k8s.aws";
+    let text = pool("a", ours, "true") + &pool("b", ours, "false") + &pool("c", ours, "true") + &pool("d", "eks.amazonaws.com", "true");
+    let expected = "2 NodePools with the annotation whittle.dev/shadow: a, c; disruptions of their nodes are recorded and not carried out \
+                    until `kubectl annotate nodepool a whittle.dev/shadow-`";
+    assert_eq!(status_of(&text, None).attention, [expected]);
+    let stack = |mode: &str| {
+        let parameters = [("Mode".to_owned(), mode.to_owned())].into();
+        let stack = Stack { status: "UPDATE_COMPLETE".into(), parameters, ..Stack::default() };
+        Deployed { deployment: Deployment::new(Program::aws(None, None), stack), alarms: Vec::new(), decisions: Vec::new() }
+    };
+    assert_eq!(status_of(&text, Some(stack("active"))).attention, [expected]);
+    assert_eq!(status_of(&text, Some(stack("shadow"))).attention, Vec::<String>::new());
+}
+
+#[test]
 fn a_quiet_cluster_needs_nobody() {
     let quiet = CLUSTER.split("---").next().unwrap().replace("\"False\"", "\"True\"");
     let status = status_of(&quiet, None);

@@ -3,12 +3,17 @@
 use super::super::facts::{Facts, InAccount, InCluster};
 use super::{Finding, add, known};
 use crate::cluster::manifests::{self, contains, reference};
+use crate::listing::first_named;
 use crate::live::account::{list, text};
 use crate::live::deployment::Stack;
 use crate::live::kubernetes::{is_anothers_pool, name};
 use crate::money::counted;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use whittle_api::labels;
+
+/// How many NodePools are named.
+const NAMED: usize = 3;
 
 /// What fixes a refusal for want of rights.
 const DENIED: &str = "allow it: a service control policy, a permissions boundary or the role of launch denies it (docs/runbooks.md, \
@@ -211,11 +216,28 @@ fn pools(facts: &Facts, inside: &InCluster) -> Finding {
             return Finding::warning(check, "there is none: no pod gets a node", add(facts));
         }
         if faults.is_empty() {
-            return Finding::ok(check, format!("{} ready", pools.len()));
+            return in_shadow(check, &pools).unwrap_or_else(|| Finding::ok(check, format!("{} ready", pools.len())));
         }
         let remedy = "make its node class ready, or name one that is there in spec.template.spec.nodeClassRef";
         Finding::problem(check, faults.join("; "), remedy)
     })
+}
+
+/// NodePools whose nodes are not disrupted for as long as they have the annotation, which is easily forgotten.
+fn in_shadow(check: &'static str, pools: &[Value]) -> Option<Finding> {
+    let is_shadow = |pool: &&Value| pool["metadata"]["annotations"][labels::SHADOW] == "true";
+    let names: Vec<&str> = pools.iter().filter(is_shadow).map(name).collect();
+    let first = names.first()?;
+    let what = format!(
+        "in shadow mode: {} (annotation {}); disruptions of their nodes are recorded and not carried out",
+        first_named(&names, NAMED),
+        labels::SHADOW
+    );
+    Some(Finding::warning(
+        check,
+        what,
+        format!("kubectl annotate nodepool {first} {}-, once they are to be disrupted again", labels::SHADOW),
+    ))
 }
 
 /// NodePools of two controllers that take any pod: both launch for it.

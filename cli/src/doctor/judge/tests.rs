@@ -352,6 +352,24 @@ fn the_cluster_is_judged() {
 }
 
 #[test]
+fn a_nodepool_in_shadow_mode_is_a_warning_and_one_that_is_not_ready_comes_first() {
+    let annotate = |facts: &mut Facts, value: &str| {
+        facts.inside().pools.as_mut().unwrap()[0]["metadata"]["annotations"] = json!({"whittle.dev/shadow": value});
+    };
+    let remedy = "kubectl annotate nodepool default whittle.dev/shadow-";
+    found(Status::Warning, |facts| annotate(facts, "true"), "NodePools", "in shadow mode: default (annotation", remedy);
+    let mut facts = healthy();
+    annotate(&mut facts, "false");
+    assert!(findings(&facts).iter().all(|finding| finding.status == Status::Ok), "only this value counts");
+    let unready = |facts: &mut Facts| {
+        annotate(facts, "true");
+        facts.inside().pools.as_mut().unwrap()[0]["status"]["conditions"] =
+            json!([{"type": "Ready", "status": "False", "message": "no class"}]);
+    };
+    found(Status::Problem, unready, "NodePools", "default is not ready", "node class");
+}
+
+#[test]
 fn shadow_mode_writes_no_conditions_and_goes_by_none_but_karpenters() {
     let mut facts = healthy();
     facts.stack().parameters.insert("Mode".into(), "shadow".into());
