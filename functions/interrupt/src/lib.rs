@@ -11,8 +11,9 @@ use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, Involved, Mirrors, Once, Queues, RegionStore,
-    Report, Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, record_decisions, rights, write_mirror,
+    ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, Disposition, HandleError, Involved, Mirrors, Once, Queues,
+    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, record_decisions, rights,
+    write_mirror,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -55,9 +56,13 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, has_launches: &Onc
     let run = Run { ports, settings, has_launches, kind: notice.kind, sent_at: notice.time };
     let mut failure = None;
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
-        // A failed instance blocks no other of the same message; the message is redelivered.
-        if let Err(error) = run.handle_instance(instance, &mut report).await {
-            failure.get_or_insert(error);
+        match run.handle_instance(instance, &mut report).await {
+            Ok(()) => {}
+            Err(error) if run.is_left_to_others(&error) => report.count("left_to_others"),
+            // A failed instance blocks no other of the same message; the message is redelivered.
+            Err(error) => {
+                failure.get_or_insert(error);
+            }
         }
     }
     if failure.is_none() {
@@ -90,6 +95,13 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: ATTEMPTS_MAX })
+    }
+
+    /// Whether a failure that may pass does not matter, because others tell what the notice does, and it has been delivered again for long
+    /// enough. While the table does not answer nobody knows whose instance it is, and the dead-letter queue would fill with other people's.
+    fn is_left_to_others(&self, error: &HandleError) -> bool {
+        let may_pass = error.disposition() == Disposition::RetryLater;
+        may_pass && !is_told_once(self.kind) && !is_redelivered(self.sent_at, self.ports.clock().now())
     }
 
     /// Whether any claim waits for its instance. Most notices of unknown instances are not ours: they are dropped at once.
@@ -207,7 +219,7 @@ impl<P: Rights> Run<'_, P> {
 }
 
 /// Whether nothing but the notice tells that the claim has to be deleted. That a machine is gone `sweep` sees as well, and no notices are
-/// as many as those of other people's machines that end.
+/// as many as those of other people's machines that end. A recommendation is followed by a notice, if EC2 takes the machine.
 const fn is_told_once(kind: InterruptionKind) -> bool {
     kind.ends_claim() && !matches!(kind, InterruptionKind::InstanceTerminated)
 }

@@ -22,11 +22,18 @@ pub(super) struct Busy {
     /// How often all claims of a cluster were read.
     pub(super) listings: AtomicU32,
     refuses_decisions: bool,
+    /// Whether it cannot tell whose an instance is.
+    is_down: bool,
 }
 
 impl Busy {
     pub(super) fn new(inner: SimPorts, busy: u32, theirs: fn(&Claim) -> Claim) -> Self {
-        Self { inner, busy: AtomicU32::new(busy), theirs, listings: AtomicU32::new(0), refuses_decisions: false }
+        Self { inner, busy: AtomicU32::new(busy), theirs, listings: AtomicU32::new(0), refuses_decisions: false, is_down: false }
+    }
+
+    /// One that does not answer.
+    pub(super) fn down(inner: SimPorts) -> Self {
+        Self { is_down: true, ..Self::new(inner, 0, Claim::clone) }
     }
 }
 
@@ -38,8 +45,11 @@ impl ClaimStore for Busy {
         self.listings.fetch_add(1, Ordering::Relaxed);
         self.inner.listing(cluster)
     }
-    fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError> {
-        self.inner.by_instance(id)
+    async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
+        if self.is_down {
+            return Err(StoreError::Throttled { what: "the table".to_owned() });
+        }
+        self.inner.by_instance(id).await
     }
     fn create(&self, lease: &Lease, claim: &Claim) -> impl Answer<Revision, StoreError> {
         self.inner.create(lease, claim)

@@ -112,6 +112,42 @@ fn the_messages_of_one_invocation_read_the_claims_of_a_cluster_once() {
     }
 }
 
+/// Whether a notice of this age is deleted from the queue while the table does not answer.
+fn is_deleted_in_outage(body: &str) -> bool {
+    let simulation = holding(&serving());
+    let ports = simulation.ports();
+    let store = Busy::down(ports.clone());
+    let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+    let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
+    let outcome = block_on(crate::handle(adapters, &settings, &Once::default(), body));
+    assert_eq!(simulation.claim(&key()), serving());
+    match outcome {
+        Ok(report) => report.counted("left_to_others") == 1,
+        Err(error) => {
+            assert_eq!(error.disposition(), Disposition::RetryLater);
+            false
+        }
+    }
+}
+
+#[test]
+fn what_others_tell_as_well_is_no_dead_letter_of_an_outage_of_the_table() {
+    for (age, is_deleted) in [(0, false), (89, false), (90, true), (3600, true)] {
+        for state in ["shutting-down", "terminated"] {
+            assert_eq!(is_deleted_in_outage(&SUBJECT.state_change(state, at(-age))), is_deleted, "{state} after {age} s");
+        }
+        assert_eq!(is_deleted_in_outage(&SUBJECT.rebalance(at(-age))), is_deleted, "after {age} s");
+    }
+}
+
+#[test]
+fn what_only_a_notice_tells_is_never_dropped_in_an_outage_of_the_table() {
+    for age in [0, 90, 3600] {
+        assert!(!is_deleted_in_outage(&SUBJECT.spot_interruption(at(-age))), "after {age} s");
+        assert!(!is_deleted_in_outage(&SUBJECT.state_change("stopped", at(-age))), "after {age} s");
+    }
+}
+
 /// An API server that does not answer.
 struct Silent;
 
