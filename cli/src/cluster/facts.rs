@@ -246,11 +246,16 @@ fn words(all: &[String]) -> Vec<&str> {
     all.iter().map(String::as_str).collect()
 }
 
-/// The node role. What is written into it matters only where it is to go.
-fn role(account: Account<'_>, wanted: &Wanted) -> Result<Option<Role>, String> {
+/// The node role. What is written into it matters only where it is to go, and for IPv6; whoever may not read it can add a cluster all the
+/// same.
+fn role(account: Account<'_>, eks: &Eks, wanted: &Wanted) -> Result<Option<Role>, String> {
     let what = format!("the role {}", wanted.node_role);
     let Some(role) = readable(&what, account.role(&wanted.node_role))? else { return Ok(None) };
-    let inline = if wanted.removes { readable(&what, account.inline_policies(&wanted.node_role))? } else { Vec::new() };
+    let inline = match (wanted.removes, eks.ipv6) {
+        (true, _) => readable(&what, account.inline_policies(&wanted.node_role))?,
+        (false, true) => account.inline_policies(&wanted.node_role).unwrap_or_default(),
+        (false, false) => Vec::new(),
+    };
     Ok(Some(Role { inline, ..role }))
 }
 
@@ -297,7 +302,7 @@ fn of_account(
             .concat();
     thread::scope(|threads| {
         let entries = threads.spawn(move || entries(stack));
-        let role = threads.spawn(|| role(account, wanted));
+        let role = threads.spawn(|| role(account, eks, wanted));
         let spot = threads.spawn(|| readable(&format!("the role {SPOT_ROLE}"), account.has_role(SPOT_ROLE)));
         let by_id = threads.spawn(|| {
             let ids = [&["--subnet-ids"], words(subnets).as_slice()].concat();

@@ -4,7 +4,7 @@ use super::facts::{Bell, Facts, Wanted};
 use super::manifests::{self, apply, contains, is_applied_by_us, is_marked, marked, reference};
 use super::step::{Action, MARK, State, Step};
 use super::watcher;
-use crate::live::account::{DISCOVERY, EC2_SERVICE, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged, ec2_service};
+use crate::live::account::{CNI_POLICY, DISCOVERY, EC2_SERVICE, NODE_POLICIES, ROLE_NAME_MAX, Role, Tagged, ec2_service, give_ipv6_rights};
 use crate::live::deployment::FUNCTIONS;
 use crate::live::kubernetes::is_anothers_pool;
 use crate::live::serving;
@@ -19,6 +19,7 @@ pub(super) fn add(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     steps.extend(other_stacks(facts, wanted));
     steps.extend(access(facts, wanted));
     steps.extend([node_role(facts, wanted), node_entry(facts, wanted), spot_role(facts)]);
+    steps.extend(cni_rights(facts, wanted));
     steps.extend([discovery(facts, wanted, &SUBNETS), discovery(facts, wanted, &GROUPS)]);
     steps.extend(crds(facts));
     steps.push(ours(facts, "rbac", "roles and bindings of the functions", "what the functions may do in the cluster", manifests::rbac()));
@@ -171,7 +172,9 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
         let arn = format!("arn:{partition}:iam::aws:policy/{policy}");
         Action::aws(&["iam", "attach-role-policy", "--role-name", name, "--policy-arn", &arn])
     };
-    let missing = |role: &Role| NODE_POLICIES.iter().copied().filter(|policy| !has_policy(role, policy)).collect::<Vec<_>>();
+    let is_needed = |policy: &str| policy != CNI_POLICY || !facts.eks.ipv6;
+    let lacks = |role: &Role, policy: &str| is_needed(policy) && !has_policy(role, policy);
+    let missing = |role: &Role| NODE_POLICIES.iter().copied().filter(|policy| lacks(role, policy)).collect::<Vec<_>>();
     let mut actions = Vec::new();
     let state = match &facts.node_role {
         _ if ROLE_NAME_MAX < name.len() => {
@@ -217,6 +220,20 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
 fn has_policy(role: &Role, policy: &str) -> bool {
     let older = policy == "AmazonEC2ContainerRegistryPullOnly" && role.policies.contains("AmazonEC2ContainerRegistryReadOnly");
     older || role.policies.contains(policy)
+}
+
+/// Something is to say of them only where pods get IPv6 addresses, and the node role has no policy that might let the VPC CNI plugin assign
+/// them.
+fn cni_rights(facts: &Facts, wanted: &Wanted) -> Option<Step> {
+    if !facts.eks.ipv6 || facts.node_role.as_ref().is_some_and(Role::has_own_policies) {
+        return None;
+    }
+    let command = give_ipv6_rights(&wanted.node_role, &facts.stack.partition);
+    let why = format!(
+        "{CNI_POLICY} has no rights for IPv6; unless the VPC CNI plugin has a role of its own, nodes never get ready until: {command}"
+    );
+    let what = "rights to assign IPv6 addresses, which the cluster's pods have";
+    Some(Step::new("cni-rights", what, "pods get addresses by them", State::LeftAlone(why)))
 }
 
 fn node_entry(facts: &Facts, wanted: &Wanted) -> Step {

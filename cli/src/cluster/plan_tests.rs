@@ -255,6 +255,29 @@ fn what_was_there_before_is_left_alone() {
 }
 
 #[test]
+fn the_node_role_of_a_cluster_of_ipv6_needs_a_policy_besides_awss() {
+    let of_ipv6 = |facts: &mut Facts, _: &mut Wanted| facts.eks.ipv6 = true;
+    left_alone(of_ipv6, "cni-rights", "until: aws iam put-role-policy --role-name KarpenterNodeRole-shop");
+    let new = |facts: &mut Facts, _: &mut Wanted| (facts.eks.ipv6, facts.node_role) = (true, None);
+    left_alone(new, "cni-rights", "AmazonEKS_CNI_Policy has no rights for IPv6");
+    let steps_of = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = complete();
+        change(&mut facts);
+        add(&facts, &wanted()).into_iter().map(|step| (step.id, step.state)).collect::<Vec<_>>()
+    };
+    let says_nothing = |steps: &[(String, State)]| steps.iter().all(|(id, _)| id != "cni-rights");
+    assert!(says_nothing(&steps_of(&|_| {})), "of IPv4");
+    let own = steps_of(&|facts| {
+        facts.eks.ipv6 = true;
+        let role = facts.node_role.as_mut().unwrap();
+        role.inline = vec!["cni".into()];
+        role.policies.remove("AmazonEKS_CNI_Policy");
+    });
+    assert!(says_nothing(&own), "{own:?}");
+    assert!(own.contains(&("node-role".to_owned(), State::Exists)), "it needs no rights for IPv4: {own:?}");
+}
+
+#[test]
 fn what_is_not_as_it_should_be_is_done_again() {
     let no_groups = |facts: &mut Facts, _: &mut Wanted| facts.entries.values_mut().for_each(|entry| entry.groups = ["x".to_owned()].into());
     let (is, command) = after(no_groups, "access/terminate");

@@ -221,6 +221,13 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
     Ok(Running { functions, queues, disabled, alarms })
 }
 
+/// The node role. What is written into it matters only for IPv6.
+fn node_role(from: Sources<'_>, is_ipv6: bool) -> Known<Option<Role>> {
+    let Some(role) = known(from.account.role(from.node_role))? else { return Ok(None) };
+    let inline = if is_ipv6 { known(from.account.inline_policies(from.node_role))? } else { Vec::new() };
+    Ok(Some(Role { inline, ..role }))
+}
+
 fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Known<InAccount> {
     let Sources { account, cluster, .. } = from;
     let vpc = eks.as_ref().ok().and_then(Option::as_ref).map(|eks| eks.vpc.clone()).filter(|vpc| !vpc.is_empty());
@@ -229,7 +236,8 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
         .collect();
     let select: Vec<&str> = std::iter::once("--filters").chain(filters.iter().map(String::as_str)).collect();
     let nodes = format!("arn:{}:iam::{}:role/{}", stack.partition, stack.account, from.node_role);
-    let node_role = known(account.role(from.node_role));
+    let is_ipv6 = eks.as_ref().ok().and_then(Option::as_ref).is_some_and(|eks| eks.ipv6);
+    let node_role = node_role(from, is_ipv6);
     let nodes = node_role.as_ref().ok().and_then(Option::as_ref).map_or(nodes, |role| role.arn.clone());
     let nodes = Some(nodes).filter(|_| from.node_role.len() <= ROLE_NAME_MAX);
     let arns: Vec<String> =

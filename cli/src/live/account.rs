@@ -10,6 +10,21 @@ use whittle_claims::{Record as _, Uninstall};
 pub(crate) const NODE_POLICIES: [&str; 4] =
     ["AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore"];
 
+/// The one of them by which the VPC CNI plugin assigns addresses. It has no rights for IPv6.
+pub(crate) const CNI_POLICY: &str = "AmazonEKS_CNI_Policy";
+
+/// The command that gives a node's role the rights that EKS documents for IPv6.
+pub(crate) fn give_ipv6_rights(role: &str, partition: &str) -> String {
+    let reads = ["ec2:DescribeInstances", "ec2:DescribeTags", "ec2:DescribeNetworkInterfaces", "ec2:DescribeInstanceTypes"];
+    let assigns = [&["ec2:AssignIpv6Addresses"], &reads[..]].concat();
+    let interfaces = format!("arn:{partition}:ec2:*:*:network-interface/*");
+    let policy = json!({"Version": "2012-10-17", "Statement": [
+        {"Effect": "Allow", "Action": assigns, "Resource": "*"},
+        {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": interfaces},
+    ]});
+    format!("aws iam put-role-policy --role-name {role} --policy-name AmazonEKS_CNI_IPv6_Policy --policy-document '{policy}'")
+}
+
 /// The role with which EC2 starts spot instances.
 pub(crate) const SPOT_ROLE: &str = "AWSServiceRoleForEC2Spot";
 
@@ -36,6 +51,8 @@ pub(crate) struct Eks {
     pub(crate) issuer: String,
     /// Whether EKS Auto Mode is enabled.
     pub(crate) has_auto_mode: bool,
+    /// Whether pods get IPv6 addresses.
+    pub(crate) ipv6: bool,
 }
 
 /// An access entry.
@@ -85,6 +102,11 @@ impl Role {
     /// The partition of its account.
     pub(crate) fn partition(&self) -> &str {
         self.arn.split(':').nth(1).unwrap_or("aws")
+    }
+
+    /// Whether it has policies besides AWS's, which may allow what these do not.
+    pub(crate) fn has_own_policies(&self) -> bool {
+        !self.inline.is_empty() || self.attached.iter().any(|arn| !arn.contains(":iam::aws:policy/"))
     }
 }
 
@@ -210,6 +232,7 @@ impl Account<'_> {
                 security_group: at("resourcesVpcConfig/clusterSecurityGroupId"),
                 issuer: at("identity/oidc/issuer"),
                 has_auto_mode: answer.pointer("/cluster/computeConfig/enabled").and_then(Value::as_bool) == Some(true),
+                ipv6: at("kubernetesNetworkConfig/ipFamily") == "ipv6",
             }
         }))
     }
@@ -368,6 +391,30 @@ mod tests {
         assert_eq!(of("arn:aws-cn:iam::1:role/nodes"), "aws-cn");
         assert_eq!(of("arn:aws:iam::1:role/nodes"), "aws");
         assert_eq!(of(""), "aws");
+    }
+
+    #[test]
+    fn only_policies_that_are_not_awss_are_ones_own() {
+        let of = |attached: &[&str], inline: &[&str]| {
+            let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            Role { attached: all(attached), inline: all(inline), ..Role::default() }.has_own_policies()
+        };
+        assert!(!of(&["arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy", "arn:aws-cn:iam::aws:policy/service-role/X"], &[]));
+        assert!(of(&["arn:aws:iam::1:policy/AmazonEKS_CNI_IPv6_Policy"], &[]) && of(&[], &["cni"]));
+    }
+
+    #[test]
+    fn rights_for_ipv6_are_those_that_eks_documents() {
+        let command = give_ipv6_rights("nodes", "aws-cn");
+        let policy = command.split('\'').nth(1).unwrap();
+        let policy: Value = serde_json::from_str(policy).unwrap();
+        let [any, interfaces] = list(&policy, "/Statement") else { panic!("{policy}") };
+        let expected = ["AssignIpv6Addresses", "DescribeInstances", "DescribeTags", "DescribeNetworkInterfaces", "DescribeInstanceTypes"];
+        assert_eq!(texts(any, "/Action"), expected.map(|action| format!("ec2:{action}")));
+        assert_eq!(text(any, "/Resource"), "*");
+        let named = (text(interfaces, "/Action"), text(interfaces, "/Resource"));
+        assert_eq!(named, ("ec2:CreateTags", "arn:aws-cn:ec2:*:*:network-interface/*"));
+        assert!(NODE_POLICIES.contains(&CNI_POLICY));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::super::facts::{Facts, InAccount};
 use super::{Finding, add, known};
-use crate::live::account::{Entry, NODE_POLICIES, SPOT_ROLE, Tagged, ec2_service};
+use crate::live::account::{CNI_POLICY, Entry, NODE_POLICIES, Role, SPOT_ROLE, Tagged, ec2_service, give_ipv6_rights};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::serving;
 use crate::money::counted;
@@ -100,21 +100,34 @@ fn node_role(facts: &Facts, account: &InAccount) -> Finding {
             format!("EC2 may not assume {name}"),
             format!("let {} assume it: aws iam update-assume-role-policy --role-name {name}", ec2_service(role.partition())),
         ),
-        Some(role) => {
-            let older = role.policies.contains("AmazonEC2ContainerRegistryReadOnly");
-            let has = |policy: &str| role.policies.contains(policy) || (older && policy == "AmazonEC2ContainerRegistryPullOnly");
-            let missing: Vec<&str> = NODE_POLICIES.iter().copied().filter(|policy| !has(policy)).collect();
-            if missing.is_empty() {
-                return Finding::ok("node role", format!("{name} with its policies"));
-            }
-            let remedy = format!(
-                "aws iam attach-role-policy --role-name {name} --policy-arn arn:{}:iam::aws:policy/{}",
-                role.partition(),
-                missing.join(" (and so on) ")
-            );
-            Finding::warning("node role", format!("{name} lacks {}, unless other policies allow the same", missing.join(", ")), remedy)
-        }
+        Some(role) => policies(facts, role),
     })
+}
+
+/// Whether a node role that EC2 may assume has the policies that nodes need.
+fn policies(facts: &Facts, role: &Role) -> Finding {
+    let name = &facts.node_role_name;
+    let is_ipv6 = facts.eks.as_ref().ok().and_then(Option::as_ref).is_some_and(|eks| eks.ipv6);
+    let older = role.policies.contains("AmazonEC2ContainerRegistryReadOnly");
+    let has = |policy: &str| role.policies.contains(policy) || (older && policy == "AmazonEC2ContainerRegistryPullOnly");
+    let is_needed = |policy: &str| policy != CNI_POLICY || !is_ipv6;
+    let missing: Vec<&str> = NODE_POLICIES.iter().copied().filter(|policy| is_needed(policy) && !has(policy)).collect();
+    if !missing.is_empty() {
+        let remedy = format!(
+            "aws iam attach-role-policy --role-name {name} --policy-arn arn:{}:iam::aws:policy/{}",
+            role.partition(),
+            missing.join(" (and so on) ")
+        );
+        return Finding::warning("node role", format!("{name} lacks {}, unless other policies allow the same", missing.join(", ")), remedy);
+    }
+    if is_ipv6 && !role.has_own_policies() {
+        let what = format!(
+            "the cluster's pods have IPv6 addresses, for which {CNI_POLICY} has no rights, and {name} has AWS's policies alone: unless \
+             the VPC CNI plugin has a role of its own, its nodes never get ready"
+        );
+        return Finding::warning("node role", what, give_ipv6_rights(name, role.partition()));
+    }
+    Finding::ok("node role", format!("{name} with its policies"))
 }
 
 fn node_entry(facts: &Facts, account: &InAccount) -> Finding {

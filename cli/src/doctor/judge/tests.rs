@@ -277,6 +277,27 @@ fn windows_nodes_need_an_access_entry_of_their_type() {
 }
 
 #[test]
+fn the_node_role_of_a_cluster_of_ipv6_needs_a_policy_besides_awss() {
+    let of_ipv6 = |facts: &mut Facts| facts.eks.as_mut().unwrap().as_mut().unwrap().ipv6 = true;
+    found(Status::Warning, of_ipv6, "node role", "IPv6 addresses, for which AmazonEKS_CNI_Policy has no rights", "ec2:AssignIpv6Addresses");
+    let role = |facts: &mut Facts, change: &dyn Fn(&mut Role)| change(facts.account().node_role.as_mut().unwrap().as_mut().unwrap());
+    let is_well = |facts: &Facts| findings(facts).iter().all(|finding| finding.status == Status::Ok);
+    for attached in [true, false] {
+        let mut facts = healthy();
+        of_ipv6(&mut facts);
+        role(&mut facts, &|role| {
+            role.policies.remove("AmazonEKS_CNI_Policy");
+            let own = "arn:aws:iam::1:policy/cni".to_owned();
+            if attached { role.attached.push(own) } else { role.inline.push("cni".into()) }
+        });
+        assert!(is_well(&facts), "which need not be AmazonEKS_CNI_Policy");
+    }
+    let mut of_ipv4 = healthy();
+    role(&mut of_ipv4, &|role| role.attached = vec!["arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy".into()]);
+    assert!(is_well(&of_ipv4));
+}
+
+#[test]
 fn remedies_for_a_node_role_are_those_of_its_partition() {
     let chinese = |facts: &mut Facts| {
         let arn = "arn:aws-cn:iam::1:role/KarpenterNodeRole-shop";
