@@ -181,6 +181,12 @@ impl KeepReason {
             }
             Self::WaitsTurn { savings } => waits_turn(*savings),
             Self::DriftWaits => Description::new("DriftWaits", "Drifted; other nodes are replaced first").without_event(),
+            Self::DriftAwaitsJoin { pool } => {
+                let why = "did not join, and its nodes are replaced one at a time until some do (NodeRegistrationHealthy)";
+                Description::new("DriftAwaitsJoin", format!("Drifted; the latest machines of NodePool \"{pool}\" {why}"))
+                    .without_event()
+                    .values(json!({ "nodePool": pool }))
+            }
             Self::NoRoomToReplace { pool } => {
                 Description::new("NoRoomToReplace", format!("Drifted; NodePool \"{pool}\" has no room for a replacement")).without_event()
             }

@@ -1,6 +1,7 @@
 //! Replaces drifted nodes of dynamic pools, one at a time and at any price (disruption 10.1).
 
 use super::candidates::Candidate;
+use super::cluster_view::{ClusterView, Machine};
 use super::events::DISRUPTION_BLOCKED;
 use super::pass::Pass;
 use super::simulate::{SimulationResult, Simulator, Targets};
@@ -30,6 +31,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             pass.keep(node, KeepReason::DriftWaits);
         } else if remaining.of(node.pool_name()) == 0 {
             pass.keep_for_budget(node, Reason::Drifted);
+        } else if awaits_join(pass.view, node) {
+            pass.keep(node, KeepReason::DriftAwaitsJoin { pool: node.pool_name().to_owned() });
         } else {
             match simulate_drift(&mut simulator, node, pass.view.input.settings.solve.packing) {
                 Ok(result) => command = Some(replace(node, result, now)),
@@ -57,6 +60,16 @@ fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: 
     let starting = (!machines_do_not_join(node.pool)).then_some(Targets::Initialized);
     let mut retries = [Some(Targets::All), starting].into_iter().flatten();
     retries.find_map(|targets| simulator.without(&[node], targets, Packing::Reference).ok()).map_or(first, Ok)
+}
+
+/// Whether a drifted node waits until it is known what becomes of another one of its pool, because the replacement of neither might join:
+/// there would be a machine for each node that the budget allows, again every quarter of an hour (ADR 0031). Nodes without pods need none.
+fn awaits_join(view: &ClusterView<'_>, node: &Candidate<'_>) -> bool {
+    if view.input.settings.solve.packing == Packing::Reference || node.pods.is_empty() || !machines_do_not_join(node.pool) {
+        return false;
+    }
+    let is_under_way = |machine: &Machine<'_>| machine.facts.in_command && machine.pool() == node.machine.pool();
+    view.machines.iter().any(is_under_way)
 }
 
 /// Whether the latest launches of a pool have failed (disruption 17.5), as with an image that no node starts with.

@@ -110,6 +110,9 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
         KeepReason::PoorScore { .. } => "WhenEmptyOrUnderutilized as spec.disruption.consolidationPolicy of its NodePool".to_owned(),
         KeepReason::SavesTooLittle { .. } => format!("a smaller annotation {} of its NodePool", labels::MINIMUM_SAVING),
         KeepReason::ReplacementRefused { .. } => "a higher quota of vCPUs of the account, in Service Quotas".to_owned(),
+        KeepReason::DriftAwaitsJoin { pool } => {
+            format!("machines of NodePool {pool} that join: its condition NodeRegistrationHealthy says why the latest did not")
+        }
         KeepReason::NoRoomToReplace { pool } => format!("a higher spec.limits.nodes of NodePool {pool}"),
         KeepReason::BudgetInvalid { .. }
         | KeepReason::NeedsSeveralNodes(_)

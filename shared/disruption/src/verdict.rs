@@ -148,6 +148,10 @@ pub enum KeepReason {
     },
     /// Drifted; other nodes are replaced first.
     DriftWaits,
+    /// Drifted; the latest machines of its pool did not join, and another of its nodes is being replaced.
+    DriftAwaitsJoin {
+        pool: String,
+    },
     /// Its pool's node limit allows no replacement, or the pool is scaling down first.
     NoRoomToReplace {
         pool: String,

@@ -155,6 +155,49 @@ fn drift_waits_for_a_starting_node_where_the_latest_machines_did_not_join() {
     alone.expect(&["drift replace [a] -> x1|x2|x4|x8|x16"]);
 }
 
+/// Two drifted nodes with pods, of which the first is being replaced, in a pool whose latest machines did so or so.
+fn beside_one_that_is_replaced(health: ConditionStatus) -> Scene {
+    let mut scene = drifted(&[("a", "3500m"), ("b", "3500m")]).best();
+    let pool = scene.the_pool("default");
+    pool.spec.disruption.budgets = budget("100%");
+    let reason = "RegistrationFailed";
+    conditions::set(&mut pool.status.conditions, conditions::NODE_REGISTRATION_HEALTHY, health, reason, "", noon());
+    scene.facts.insert("claim-a".to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() });
+    scene
+}
+
+#[test]
+fn where_the_latest_machines_did_not_join_one_drifted_node_at_a_time_is_replaced() {
+    let scene = beside_one_that_is_replaced(ConditionStatus::False);
+    let decision = scene.expect(&[]);
+    let reason = reason_of(&decision, "b");
+    assert_eq!(reason.code(), "DriftAwaitsJoin");
+    let text = reason.to_string();
+    assert!(text.contains("NodePool \"default\" did not join") && text.contains("one at a time"), "{text}");
+    let mut first = beside_one_that_is_replaced(ConditionStatus::False);
+    first.facts.clear();
+    first.expect(&["drift replace [a] -> x4|x8|x16"]);
+}
+
+#[test]
+fn drift_never_waits_for_the_join_of_machines_that_it_does_not_need() {
+    for health in [ConditionStatus::Unknown, ConditionStatus::True] {
+        beside_one_that_is_replaced(health).expect(&["drift replace [b] -> x4|x8|x16"]);
+    }
+    // Nothing is launched for it.
+    let mut empty = beside_one_that_is_replaced(ConditionStatus::False);
+    empty.objects.pods.retain(|pod| pod.metadata.name != "pod-b");
+    empty.expect(&["drift delete [b]"]);
+    // A command of another pool says nothing of this one.
+    let mut other = beside_one_that_is_replaced(ConditionStatus::False);
+    other.facts.clear();
+    other.pool("other");
+    other.node("z", "other", 4);
+    other.pod("pod-z", "z", "3500m");
+    other.facts.insert("claim-z".to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() });
+    assert_eq!(other.decide().commands[0].removals[0].node, "a");
+}
+
 #[test]
 fn only_a_true_condition_is_drift() {
     for status in [ConditionStatus::False, ConditionStatus::Unknown] {
