@@ -1,8 +1,11 @@
 mod adopt;
 mod broken;
 mod checks;
+mod deadlines;
+mod gauges;
 mod many;
 mod over_sim;
+mod release;
 mod reservations;
 mod standalone;
 mod uninstall;
@@ -12,7 +15,6 @@ mod zonal_shift;
 
 use crate::compare::{Findings, SweepInput, compare};
 use crate::templates::{InUse, LaunchedFrom};
-use std::collections::BTreeMap;
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
@@ -24,7 +26,7 @@ use whittle_claims::{
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_testkit::{at, default_spec, deletion, instance_of, joined, machine, node_class_reference, pool_named, pool_owner, stored};
-use whittle_units::{Price, Resources, SignedDuration, Timestamp};
+use whittle_units::{Resources, SignedDuration};
 
 fn planned() -> Claim {
     let spec = ClaimSpec { owner: pool_owner(), node_class: node_class_reference("default"), ..default_spec() };
@@ -334,69 +336,6 @@ fn an_expired_claim_is_deleted_once() {
 }
 
 #[test]
-fn deletion_by_a_user_keeps_its_deadline() {
-    let deleted = |stated: &str| {
-        change(scene(registered()), |s| {
-            let meta = &mut s.objects.node_claims[0].metadata;
-            meta.deletion_timestamp = Some(at(90));
-            meta.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), stated.into());
-        })
-    };
-    let end = deleted(&at(500).to_string()).compare(&[], 100).end.remove(0);
-    assert_eq!((end.requested_at, end.stated), (Some(at(90)), Some(at(500))));
-    let end = deleted("soon").compare(&[], 100).end.remove(0);
-    assert_eq!((end.reason, end.stated), (DeletionReason::Requested, None), "an invalid time is no deadline");
-}
-
-/// What a sweep at 100 s finds of a claim that drains with this deadline, and whose NodeClaim states another.
-fn restated(deadline: Option<Timestamp>, stated: Option<i64>) -> Findings {
-    let deletion = Deletion { deadline, ..deletion(DeletionReason::Underutilized, at(10)) };
-    let draining = step(&registered(), &Event::DeletionRequested(deletion), at(20)).unwrap();
-    let scene = change(scene(draining), |s| {
-        let meta = &mut s.objects.node_claims[0].metadata;
-        meta.deletion_timestamp = Some(at(20));
-        let stated = stated.map(|seconds| (labels::TERMINATION_TIMESTAMP.to_owned(), at(seconds).to_string()));
-        meta.annotations.extend(stated);
-    });
-    scene.compare(&[], 100)
-}
-
-#[test]
-fn a_deadline_is_brought_forward_during_the_drain_and_never_put_off() {
-    for (deadline, stated) in [(Some(at(500)), 400), (Some(at(500)), 50), (None, 400), (None, 50)] {
-        let found = restated(deadline, Some(stated));
-        let ends: Vec<_> = found.end.iter().map(|end| (end.reason, end.requested_at, end.stated)).collect();
-        assert_eq!(ends, [(DeletionReason::Requested, None, Some(at(stated)))]);
-        assert!(found.mirrors.is_empty(), "the NodeClaim is not written with the deadline of before");
-    }
-    let later = restated(Some(at(500)), Some(600));
-    assert_eq!((later.end.len(), later.mirrors.len()), (0, 1), "the annotation is corrected");
-    let same = at(500) + SignedDuration::from_millis(700);
-    for deadline in [None, Some(at(500)), Some(same)] {
-        let found = restated(deadline, None);
-        assert_eq!((found.end.len(), found.mirrors.len()), (0, 0), "it states what the claim has");
-    }
-}
-
-#[test]
-fn a_deadline_counts_while_it_matters_and_once_the_nodeclaim_is_being_deleted() {
-    let requested = |claim: &Claim| step(claim, &deletion_requested(), at(20)).unwrap();
-    let ends = |claim: Claim, deleted: bool| {
-        let scene = change(scene(claim), |s| {
-            (s.objects.nodes, s.instances) = (Vec::new(), Vec::new());
-            let meta = &mut s.objects.node_claims[0].metadata;
-            meta.deletion_timestamp = deleted.then(|| at(20));
-            meta.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), at(400).to_string());
-        });
-        scene.compare(&[], 100).end.len()
-    };
-    let draining = requested(&registered());
-    assert_eq!((ends(draining.clone(), true), ends(draining.clone(), false)), (1, 0));
-    assert_eq!(ends(requested(&after(&[begun()])), true), 1, "its launch is awaited");
-    assert_eq!(ends(step(&draining, &Event::TerminationSent, at(30)).unwrap(), true), 0, "its machine is being terminated");
-}
-
-#[test]
 fn a_resolved_contradiction_starts_over() {
     let lost = change(scene(registered()), |s| {
         s.instances.clear();
@@ -489,84 +428,6 @@ fn mirrors_follow_their_claims() {
     assert_eq!((left.terminate.len(), left.mirrors.len()), (1, 0), "the mirror of an ended claim has to be released");
 }
 
-fn held(meta: &mut ObjectMeta) {
-    meta.deletion_timestamp = Some(at(50));
-    meta.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-}
-
-#[test]
-fn objects_held_by_our_finalizer_are_released_without_claim_and_machine() {
-    let orphaned = change(scene(registered()), |s| {
-        s.claims.clear();
-        s.instances.clear();
-        s.objects.nodes = vec![node(false)];
-        held(&mut s.objects.nodes[0].metadata);
-        held(&mut s.objects.node_claims[0].metadata);
-    });
-    let (first, second) = orphaned.twice(30);
-    assert!(first.release_mirrors.is_empty() && first.release_nodes.is_empty());
-    assert_eq!((second.release_mirrors, second.release_nodes), (vec!["default-1".to_owned()], vec!["n".to_owned()]));
-    let shifted = change(orphaned.clone(), |s| {
-        s.shifted.ids.insert("use1-az1".into());
-        for meta in [&mut s.objects.nodes[0].metadata, &mut s.objects.node_claims[0].metadata] {
-            meta.labels.insert(labels::ZONE_ID.into(), "use1-az1".into());
-        }
-    });
-    let hidden = shifted.twice(30).1;
-    assert!(hidden.release_mirrors.is_empty() && hidden.release_nodes.is_empty(), "EC2 may hide machines of a shifted zone");
-    let running = change(orphaned.clone(), |s| s.instances = vec![instance("i-1")]).twice(30).1;
-    assert!(running.release_mirrors.is_empty() && running.release_nodes.is_empty(), "its machine runs");
-    let theirs = change(orphaned.clone(), |s| {
-        s.objects.node_claims[0].spec.node_class_ref.group = "karpenter.kwok.sh".into();
-        s.objects.node_claims[0].status.provider_id = "kwok://n".into();
-        s.objects.nodes[0].spec.provider_id = "kwok://n".into();
-    });
-    let theirs = theirs.twice(30).1;
-    assert!(theirs.release_mirrors.is_empty() && theirs.release_nodes.is_empty(), "another provider's, under the same finalizer");
-    // A policy may have kept the Node from being released when its claim ended.
-    let ended = change(orphaned.clone(), |s| s.claims = vec![ended()]).twice(30).1;
-    assert_eq!(ended.release_nodes, ["n"]);
-    let speaking = change(orphaned, |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
-    assert!(speaking.release_nodes.is_empty(), "its kubelet is alive");
-}
-
-/// A claim whose machine has ended, as EC2 has confirmed.
-fn ended() -> Claim {
-    let ends = [deletion_requested(), Event::TerminationSent, Event::MachineGone];
-    after(&[&[begun(), Event::FleetAnswered(machine("i-1")), joined("n")][..], &ends].concat())
-}
-
-/// As where a policy lets nobody delete Nodes: once its claim has ended nobody else would.
-#[test]
-fn a_node_that_outlives_its_claim_and_machine_is_let_go() {
-    let left = change(scene(ended()), |s| {
-        s.instances.clear();
-        s.objects.nodes = vec![node(false)];
-        s.objects.nodes[0].metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-        s.objects.node_claims.clear();
-    });
-    let (first, second) = left.twice(30);
-    assert_eq!((first.release_nodes, second.release_nodes), (Vec::new(), vec!["n".to_owned()]));
-    type Change = fn(&mut Scene);
-    let keeps: [(&str, Change); 8] = [
-        ("its machine runs", |s| s.instances = vec![instance("i-1")]),
-        ("its kubelet is alive", |s| s.objects.nodes[0] = Node { metadata: s.objects.nodes[0].metadata.clone(), ..node(true) }),
-        ("it is not ours", |s| s.objects.nodes[0].metadata.finalizers.clear()),
-        ("it is of another machine", |s| s.objects.nodes[0].spec.provider_id = "aws:///z/i-2".into()),
-        ("nobody has confirmed that its machine ended", |s| s.claims = vec![registered()]),
-        ("another controller has it", |s| {
-            s.claims[0].annotations.insert(labels::HANDED_OVER.into(), "true".into());
-        }),
-        ("an uninstallation left its machine to the user", |s| {
-            s.claims = vec![after(&[begun(), Event::FleetAnswered(machine("i-1")), joined("n"), Event::LetGo])];
-        }),
-        ("Whittle is being uninstalled", |s| s.uninstalling = true),
-    ];
-    for (why, keep) in keeps {
-        assert!(change(left.clone(), keep).twice(60).1.release_nodes.is_empty(), "{why}");
-    }
-}
-
 #[test]
 fn an_unresolved_class_is_refreshed_before_the_next_tick() {
     let due = |change_it: fn(&mut Scene)| {
@@ -617,23 +478,6 @@ fn a_machine_of_a_missing_class_is_kept() {
 }
 
 #[test]
-fn a_node_without_a_provider_id_is_left_alone() {
-    let stray = change(scene(registered()), |s| {
-        let mut node = node(false);
-        node.metadata.name = "stray".into();
-        node.spec.provider_id.clear();
-        node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
-        node.metadata.labels.clear();
-        s.objects.nodes.push(node.clone());
-        node.metadata.name = "going".into();
-        node.metadata.deletion_timestamp = Some(at(0));
-        s.objects.nodes.push(node);
-    });
-    let (first, second) = stray.twice(60);
-    assert_eq!((first, second), (Findings::default(), Findings::default()));
-}
-
-#[test]
 fn unused_launch_templates_are_deleted_after_a_while() {
     let idle = change(scene(registered()), |s| s.templates = vec!["t".into()]);
     assert!(idle.twice(599).1.delete_templates.is_empty());
@@ -646,96 +490,6 @@ fn unused_launch_templates_are_deleted_after_a_while() {
     let (first, second) = unknown.twice(600);
     assert!(second.delete_templates.is_empty(), "an unknown call may need it");
     assert!(!second.forget.iter().any(|subject| first.note.iter().any(|noted| noted.subject == *subject)), "its sighting is kept");
-}
-
-#[test]
-fn a_sweep_emits_usage_and_cost_of_pools() {
-    let mut report = whittle_ports::Report::default();
-    let mut dear = registered();
-    if let whittle_claims::Phase::Registered { machine, .. } = &mut dear.phase {
-        machine.price = Price::from_nanos(96_000_000);
-    }
-    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
-    pool.status.resources.set("cpu", whittle_units::Quantity::from_units(2));
-    pool.spec.limits.set("cpu", whittle_units::Quantity::from_units(10));
-    let claims = [dear, planned()].map(|value| Stored { value, revision: Revision(1) });
-    crate::gauges::pools(&mut report, &[pool], &claims);
-    let shown: Vec<String> = report
-        .gauges
-        .iter()
-        .map(|gauge| format!("{} {:?} {:?}", gauge.metric, gauge.labels.values().collect::<Vec<_>>(), gauge.amount))
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "karpenter_nodepools_usage [\"default\", \"cpu\"] Quantity(Quantity(2000))",
-            "karpenter_nodepools_limit [\"default\", \"cpu\"] Quantity(Quantity(10000))",
-            "karpenter_nodepools_cost_total [\"default\"] Dollars(Price(96000000))",
-            "whittle_nodes_dollars_per_hour [] Dollars(Price(96000000))",
-            "whittle_nodeclaims [\"default\", \"Planned\"] Count(1)",
-            "whittle_nodeclaims [\"default\", \"Registered\"] Count(1)",
-        ]
-    );
-}
-
-#[test]
-fn a_cluster_without_machines_costs_no_metric() {
-    let mut report = whittle_ports::Report::default();
-    crate::gauges::pools(&mut report, &[], &[Stored { value: planned(), revision: Revision(1) }]);
-    assert!(report.gauges.iter().all(|gauge| gauge.metric != "whittle_nodes_dollars_per_hour"), "{:?}", report.gauges);
-}
-
-#[test]
-fn stuck_and_unreadable_objects_are_in_the_alarmed_gauges() {
-    let mut report = whittle_ports::Report::default();
-    let mut nameless = planned();
-    nameless.spec.node_pool.clear();
-    let claims = [planned(), registered(), nameless];
-    let claims = claims.map(|value| Stored { value, revision: Revision(1) });
-    crate::gauges::stuck(&mut report, &claims, &ShiftedZones::default(), at(899));
-    assert_eq!(report.gauges, []);
-    let mut held = whittle_ports::Report::default();
-    let names = [registered().machine().unwrap().zone.clone()].into();
-    crate::gauges::stuck(&mut held, &claims[1..2], &ShiftedZones { names, ..ShiftedZones::default() }, at(3_600));
-    assert_eq!(held.gauges, [], "a zonal shift may hold it");
-    crate::gauges::stuck(&mut report, &claims, &ShiftedZones::default(), at(3_600));
-    crate::gauges::unreadable(&mut report, &ClusterObjects::default(), 2, &BTreeMap::new());
-    let shown: Vec<String> = report
-        .gauges
-        .iter()
-        .map(|gauge| format!("{} {:?} {:?}", gauge.metric, gauge.labels.values().collect::<Vec<_>>(), gauge.amount))
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "whittle_nodeclaims_stuck [\"\", \"Planned\"] Count(1)",
-            "whittle_nodeclaims_stuck [\"default\", \"Planned\"] Count(1)",
-            "whittle_nodeclaims_stuck [\"default\", \"Registered\"] Count(1)",
-            "whittle_objects_unreadable [\"stored NodeClaim\"] Count(2)",
-        ]
-    );
-}
-
-/// The gauges of work that nobody does on a claim, of which `sweep` finds this at a time.
-fn stalled(claim: Claim, findings: &Findings, shifted: &ShiftedZones, now: i64) -> Vec<(&'static str, whittle_ports::Amount)> {
-    let mut report = whittle_ports::Report::default();
-    crate::gauges::stalled(&mut report, &[Stored { value: claim, revision: Revision(1) }], findings, shifted, at(now));
-    report.gauges.iter().map(|gauge| (gauge.metric, gauge.amount)).collect()
-}
-
-#[test]
-fn work_that_is_rung_for_again_and_again_is_told() {
-    let one = whittle_ports::Amount::Count(1);
-    let nobody = ShiftedZones::default();
-    let rung = |claim: &Claim, now| scene(claim.clone()).compare(&[], now);
-    let of = |claim: &Claim, now| stalled(claim.clone(), &rung(claim, now), &nobody, now);
-    assert_eq!((of(&planned(), 119), of(&planned(), 120)), (vec![], vec![("whittle_launches_stalled", one)]));
-    let ending = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested()]);
-    let due = 10 + 300;
-    assert_eq!((of(&ending, due - 1), of(&ending, due)), (vec![], vec![("whittle_terminations_stalled", one)]));
-    let ours = ShiftedZones { names: [ending.machine().unwrap().zone.clone()].into(), ..ShiftedZones::default() };
-    assert_eq!(stalled(ending.clone(), &rung(&ending, due), &ours, due), [], "a zonal shift may hold it");
-    assert_eq!(stalled(planned(), &Findings::default(), &nobody, 250), [], "one that is not to be launched is not rung for");
 }
 
 #[path = "../../../tests/golden/records/check.rs"]

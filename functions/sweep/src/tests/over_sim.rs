@@ -152,7 +152,7 @@ fn left_node() -> TestWorld {
     let mut node = super::node(false);
     node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
     with_pool(&simulation, node);
-    simulation.store(&super::ended());
+    simulation.store(&super::release::ended());
     simulation
 }
 
@@ -239,7 +239,7 @@ fn stating(draining: &Claim, deadline: i64) -> TestWorld {
     start_machine(&simulation);
     simulation.store(draining);
     let mut object = super::shown(draining);
-    super::held(&mut object.metadata);
+    super::release::held(&mut object.metadata);
     object.metadata.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), at(deadline).to_string());
     simulation.create(object);
     simulation.run_until(at(100));
@@ -406,8 +406,8 @@ fn held_after(sweeps: u32, names_machine: bool, change: fn(&mut Instance)) -> (b
         object.status.provider_id.clear();
     }
     let mut node = super::node(false);
-    super::held(&mut object.metadata);
-    super::held(&mut node.metadata);
+    super::release::held(&mut object.metadata);
+    super::release::held(&mut node.metadata);
     simulation.create(object);
     simulation.create(node);
     for _ in 0..sweeps {
