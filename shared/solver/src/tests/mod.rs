@@ -8,6 +8,7 @@ mod defaults;
 mod existing;
 mod following;
 mod growing;
+mod host_ports;
 mod many;
 mod neighbours;
 mod objectives;
