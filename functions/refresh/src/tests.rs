@@ -2,30 +2,29 @@
 
 mod blocks;
 mod catalog;
+mod counting;
+mod deletion;
 mod dry_runs;
+mod fences;
 mod placement;
 mod profiles;
 mod remarks;
 mod reservations;
 mod unanswered;
 
+use counting::{Counting, over};
 use futures::executor::block_on;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use whittle_api::karpenter::{
-    AmiSelectorTerm, CapacityReservationSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, PlacementGroupSelector,
-    SecurityGroupSelectorTerm, SubnetSelectorTerm,
-};
+use whittle_api::karpenter::{AmiSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_api::{ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, NodeClassRecord, Revision, Uninstall};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image, PlacementGroup, SecurityGroup, Subnet};
+use whittle_ec2::network::CapacityReservation;
 use whittle_ports::{
-    Adapters, CatalogRead, CatalogWriter, ClaimStore, ClassProfile, CloudError, CloudErrorKind, ClusterReader, ClusterRecord, Discovery,
-    LaunchTemplates, Mode, RecordReader, Records, RegionStore, Report, Scope, Settings,
+    Adapters, ClaimStore, CloudErrorKind, ClusterReader, ClusterRecord, LaunchTemplates, Mode, RecordReader, Records, Report, Scope,
+    Settings,
 };
+use whittle_sim::Simulation;
 use whittle_sim::region::Reservation;
-use whittle_sim::{SimPorts, Simulation};
 use whittle_testkit::{TestWorld, after, at, instance_of, machine, node_class_reference, out_of_capacity, planned};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
@@ -76,40 +75,6 @@ fn record(simulation: &Simulation) -> Option<NodeClassRecord> {
 }
 
 #[test]
-fn an_unreadable_or_unlisted_class_is_not_closed() {
-    for named in [true, false] {
-        let mut simulation = world();
-        simulation.world().hide_always("EC2NodeClass", "default", named);
-        for _ in 0..4 {
-            simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
-            assert_eq!(run(&simulation).counted("classes_closed"), 0, "named: {named}");
-        }
-        assert!(record(&simulation).unwrap().is_ready() || !record(&simulation).unwrap().class.metadata.is_deleting());
-        assert_eq!(made(&simulation), (1, 1));
-        assert_eq!(pool_reason(&simulation), if named { "NodeClassUnreadable" } else { "NodeClassNotFound" });
-        // It is readable again.
-        simulation.world().show_all();
-        run(&simulation);
-        assert!(!record(&simulation).unwrap().class.metadata.is_deleting());
-    }
-}
-
-#[test]
-fn an_unreadable_nodeclaim_of_another_controller_blocks_the_deletion_of_every_class() {
-    let mut simulation = world();
-    let theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
-    simulation.world().cluster.objects.create(theirs, now());
-    simulation.world().hide_always("NodeClaim", "theirs", true);
-    delete_class(&simulation);
-    for _ in 0..4 {
-        simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
-        run(&simulation);
-    }
-    assert!(class(&simulation).is_some());
-    assert_eq!(made(&simulation), (1, 1));
-}
-
-#[test]
 fn statuses_of_many_pools_are_written_at_once_and_those_without_time_are_left_to_a_later_run() {
     let world = world();
     for number in 0..20 {
@@ -133,28 +98,10 @@ fn statuses_of_many_pools_are_written_at_once_and_those_without_time_are_left_to
     assert_eq!(run(&world).counted("pool_statuses"), 0, "nothing has changed");
 }
 
-/// The number of templates and profiles.
-fn made(simulation: &Simulation) -> (usize, usize) {
+/// The numbers of launch templates and of instance profiles that there are.
+fn templates_and_profiles(simulation: &Simulation) -> (usize, usize) {
     let world = simulation.world();
     (world.region.launch_templates.len(), world.region.network.profiles.len())
-}
-
-fn pool_reason(simulation: &Simulation) -> String {
-    let world = simulation.world();
-    let pool = world.cluster.objects.get::<NodePool>("default").unwrap();
-    conditions::find(&pool.status.conditions, conditions::NODE_CLASS_READY).unwrap().reason.clone()
-}
-
-fn keep_claim(simulation: &TestWorld) -> Claim {
-    let claim = planned("default-1", ClaimSpec { node_class: reference(), ..ClaimSpec::default() });
-    simulation.store(&claim);
-    claim
-}
-
-fn end_claim(simulation: &Simulation, claim: &Claim) {
-    let ports = simulation.ports();
-    let stored = block_on(ports.get(&claim.key)).unwrap().unwrap();
-    block_on(ports.update(&after(&stored.value, &[out_of_capacity()], now()), stored.revision)).unwrap();
 }
 
 #[test]
@@ -162,7 +109,7 @@ fn a_class_gets_the_finalizer_in_its_first_run() {
     let simulation = world();
     assert_eq!(class(&simulation).unwrap().metadata.finalizers, [labels::NODE_CLASS_FINALIZER]);
     assert!(record(&simulation).is_some());
-    assert_eq!(made(&simulation), (1, 1));
+    assert_eq!(templates_and_profiles(&simulation), (1, 1));
 }
 
 #[test]
@@ -174,145 +121,8 @@ fn shadow_mode_creates_no_instance_profile_and_plans_with_its_name() {
     let ports = simulation.ports();
     let adapters = Adapters::all(&ports);
     block_on(crate::handle(adapters, &Settings { mode: Mode::Shadow, ..Settings::default() }, &cluster())).unwrap();
-    assert_eq!(made(&simulation).1, 0, "nothing was written to IAM");
+    assert_eq!(templates_and_profiles(&simulation).1, 0, "nothing was written to IAM");
     assert_eq!(record(&simulation).unwrap().instance_profile, "c_default");
-}
-
-#[test]
-fn a_class_in_use_is_kept_until_its_last_claim_has_ended() {
-    let simulation = world();
-    let claim = keep_claim(&simulation);
-    delete_class(&simulation);
-    for _ in 0..3 {
-        run(&simulation);
-        assert!(class(&simulation).is_some());
-        assert_eq!(made(&simulation), (1, 1), "resources that a machine may need are kept");
-    }
-    let event = simulation.world().cluster.events.iter().any(|kept| {
-        kept.event.reason == "WaitingOnNodeClaimTermination" && kept.event.message.contains("default-1") && !kept.event.warning
-    });
-    assert!(event);
-    assert_eq!(pool_reason(&simulation), "NodeClassTerminating");
-    end_claim(&simulation, &claim);
-    assert_eq!(run(&simulation).counted("classes_ended"), 1);
-    assert_eq!((class(&simulation), made(&simulation), record(&simulation)), (None, (0, 0), None));
-    let finalized = simulation.world().cluster.events.iter().filter(|kept| kept.event.reason == "Finalized").count();
-    assert_eq!(finalized, 1);
-}
-
-#[test]
-fn a_class_is_kept_while_an_unreadable_claim_may_use_it() {
-    let simulation = world();
-    let claim = keep_claim(&simulation);
-    delete_class(&simulation);
-    simulation.world().store.spoil_claim(&claim.key);
-    for _ in 0..3 {
-        run(&simulation);
-        assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
-    }
-    let event = simulation.world().cluster.events.iter().any(|kept| kept.event.message.contains("default-1"));
-    assert!(event, "the Event contains its name");
-}
-
-#[test]
-fn a_class_is_closed_to_launches_before_its_resources_are_deleted() {
-    let simulation = world();
-    delete_class(&simulation);
-    let first = run(&simulation);
-    assert_eq!((first.counted("classes_closed"), first.counted("classes_ended")), (1, 0));
-    assert!(!record(&simulation).unwrap().is_ready());
-    assert_eq!(made(&simulation), (1, 1));
-    // A claim that was created meanwhile uses it.
-    let claim = keep_claim(&simulation);
-    assert_eq!(run(&simulation).counted("classes_held"), 1);
-    end_claim(&simulation, &claim);
-    assert_eq!(run(&simulation).counted("classes_ended"), 1);
-    assert_eq!(run(&simulation).counted("classes_ended"), 0, "once");
-}
-
-#[test]
-fn a_class_without_its_finalizer_is_cleaned_up_after_its_claims() {
-    let mut simulation = world();
-    let claim = keep_claim(&simulation);
-    simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
-    delete_class(&simulation);
-    assert_eq!(class(&simulation), None);
-    run(&simulation);
-    simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
-    run(&simulation);
-    run(&simulation);
-    assert_eq!(made(&simulation), (1, 1));
-    assert!(!record(&simulation).unwrap().is_ready(), "nothing is launched with it");
-    assert_eq!(pool_reason(&simulation), "NodeClassNotFound");
-    end_claim(&simulation, &claim);
-    run(&simulation);
-    assert_eq!((made(&simulation), record(&simulation)), ((0, 0), None));
-}
-
-#[test]
-fn a_class_is_closed_only_if_two_responses_lack_it() {
-    let mut simulation = world();
-    let lacking = |simulation: &Simulation| {
-        let whole = class(simulation).unwrap();
-        simulation.world().cluster.objects.change::<Ec2NodeClass>("default", |class| class.metadata.finalizers.clear());
-        delete_class(simulation);
-        let report = run(simulation);
-        let mut world = simulation.world();
-        let now = world.now();
-        assert!(world.cluster.objects.create(whole, now));
-        report
-    };
-    let first = lacking(&simulation);
-    assert_eq!((first.counted("classes_missed"), first.counted("classes_closed")), (1, 0));
-    let closed = |simulation: &Simulation| record(simulation).unwrap().class.metadata.is_deleting();
-    assert!(!closed(&simulation), "launches continue");
-    // It has reappeared: the next response without it is a first one.
-    run(&simulation);
-    simulation.run_for(crate::missing_classes::CONFIRM_AFTER * 2);
-    assert_eq!(lacking(&simulation).counted("classes_missed"), 1);
-    assert!(!closed(&simulation));
-    // Two responses at the same time count once.
-    assert_eq!(lacking(&simulation).counted("classes_closed"), 0);
-    simulation.run_for(crate::missing_classes::CONFIRM_AFTER);
-    assert_eq!(lacking(&simulation).counted("classes_closed"), 1);
-    assert_eq!(made(&simulation), (1, 1), "and even then nothing is deleted yet");
-}
-
-/// A machine that runs with the profile of the class, known to no claim.
-fn start_machine(simulation: &TestWorld) -> InstanceId {
-    let profile = simulation.world().region.network.profiles.keys().next().unwrap().clone();
-    let launch_template = LaunchTemplate { instance_profile: profile, ..LaunchTemplate::default() };
-    simulation.start_machine_from(launch_template, instance_of(&machine("i-1")))
-}
-
-#[test]
-fn a_profile_in_use_is_not_deleted() {
-    let simulation = world();
-    let machine = start_machine(&simulation);
-    delete_class(&simulation);
-    run(&simulation);
-    assert_eq!(run(&simulation).counted("classes_held"), 1);
-    assert_eq!(made(&simulation), (0, 1), "the template is deleted, nothing is launched with it");
-    assert!(class(&simulation).is_some());
-    let event = simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "InstanceProfileInUse");
-    assert!(event);
-    simulation.world().region.machines.remove(&machine);
-    assert_eq!(run(&simulation).counted("classes_ended"), 1);
-    assert_eq!((class(&simulation), made(&simulation)), (None, (0, 0)));
-}
-
-#[test]
-fn kept_machines_keep_their_profile_after_an_uninstallation() {
-    let simulation = world();
-    start_machine(&simulation);
-    let left = Uninstall { asked_at: now(), nodes: LeftNodes::Keep };
-    block_on(simulation.ports().write(&cluster(), &left, Revision::ABSENT)).unwrap();
-    run(&simulation);
-    let report = run(&simulation);
-    assert_eq!(report.counted("classes_ended"), 1, "kept machines are not waited for");
-    assert!(report.decisions.last().unwrap().message.contains("is kept"), "{report:?}");
-    assert_eq!(made(&simulation), (0, 1));
-    assert!(class(&simulation).unwrap().metadata.finalizers.is_empty());
 }
 
 /// The records of its class go with the uninstallation, which makes no pool unready.
@@ -328,31 +138,6 @@ fn pools_stay_ready_after_an_ended_uninstallation() {
     block_on(whittle_ports::RecordRemoval::remove::<NodeClassRecord>(&simulation.ports(), &cluster(), &name, record.revision)).unwrap();
     run(&simulation);
     assert_eq!(pool(), ready);
-}
-
-#[test]
-fn a_claim_of_another_controller_blocks_the_deletion_of_the_class() {
-    let simulation = world();
-    let mut theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
-    theirs.spec.node_class_ref = reference();
-    simulation.world().cluster.objects.create(theirs, now());
-    delete_class(&simulation);
-    run(&simulation);
-    assert_eq!(run(&simulation).counted("classes_held"), 1);
-    assert!(class(&simulation).is_some());
-}
-
-#[test]
-fn shadow_mode_neither_adds_nor_removes_finalizers() {
-    let simulation = world();
-    delete_class(&simulation);
-    let ports = simulation.ports();
-    let settings = Settings { mode: Mode::Shadow, ..Settings::default() };
-    for _ in 0..3 {
-        let adapters = Adapters::all(&ports);
-        block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
-    }
-    assert_eq!((class(&simulation).is_some(), made(&simulation)), (true, (1, 1)));
 }
 
 /// Creates or changes a reservation, and has the class select it.
@@ -424,66 +209,6 @@ fn check_refused((shown, record): &(Ec2NodeClass, NodeClassRecord), part: &str, 
 }
 
 #[test]
-fn a_class_never_gets_the_node_role_of_another_cluster() {
-    let (simulation, settings) = fenced(with_role("KarpenterNodeRole-other"));
-    let seen = run_under(&simulation, &settings);
-    let words = ["KarpenterNodeRole-other", "spec.role", "ClusterNodeRoles"];
-    check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &words);
-    assert_eq!((seen.1.instance_profile.as_str(), &seen.0.status.instance_profile), ("", &None));
-    assert!(simulation.world().region.network.profiles.is_empty(), "no profile is created for it");
-
-    let (simulation, settings) = fenced(with_role("KarpenterNodeRole-c"));
-    let (_, record) = run_under(&simulation, &settings);
-    assert!(record.is_ready(), "{:?}", record.problems);
-}
-
-#[test]
-fn an_instance_profile_must_contain_a_permitted_role() {
-    for (holds, permitted) in [("admin", false), ("KarpenterNodeRole-other", false), ("", false), ("KarpenterNodeRole-c", true)] {
-        let (simulation, settings) = fenced(|world| {
-            world.region.network.profiles.insert("p".into(), holds.into());
-            world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
-                class.spec.role = None;
-                class.spec.instance_profile = Some("p".into());
-            });
-        });
-        let seen = run_under(&simulation, &settings);
-        if permitted {
-            assert!(seen.1.is_ready(), "{:?}", seen.1.problems);
-        } else {
-            check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &["profile p", "spec.instanceProfile"]);
-        }
-    }
-}
-
-#[test]
-fn a_class_never_uses_the_vpc_of_another_cluster() {
-    let words = ["vpc-other", "spec.subnetSelectorTerms", "spec.securityGroupSelectorTerms"];
-    for change in [
-        |world: &mut whittle_sim::World| world.region.network.subnets[0].vpc = "vpc-other".into(),
-        |world: &mut whittle_sim::World| world.region.network.groups[0].vpc = "vpc-other".into(),
-    ] {
-        let (simulation, settings) = fenced(|world| {
-            with_role("KarpenterNodeRole-c")(world);
-            change(world);
-        });
-        check_refused(&run_under(&simulation, &settings), conditions::SUBNETS_READY, "OtherVPC", &words);
-    }
-}
-
-#[test]
-fn a_refusal_is_written_once() {
-    let (mut simulation, settings) = fenced(with_role("KarpenterNodeRole-other"));
-    let (first, _) = run_under(&simulation, &settings);
-    simulation.run_for(SignedDuration::from_mins(5));
-    let (second, _) = run_under(&simulation, &settings);
-    assert_eq!(second.status.conditions, first.status.conditions, "no write every five minutes");
-    with_role("KarpenterNodeRole-c")(&mut simulation.world());
-    let (fixed, record) = run_under(&simulation, &settings);
-    assert!(record.is_ready() && conditions::is_true(&fixed.status.conditions, conditions::READY));
-}
-
-#[test]
 fn a_static_pool_that_is_edited_gets_its_machines_at_once() {
     let simulation = world();
     let rings = |simulation: &TestWorld| {
@@ -517,162 +242,8 @@ fn the_status_of_another_controllers_pool_is_never_written() {
     assert!(!world.cluster.objects.get::<NodePool>("default").unwrap().status.conditions.is_empty(), "ours is");
 }
 
-#[test]
-fn a_claim_of_another_kind_of_class_does_not_use_the_class_of_that_name() {
-    let simulation = world();
-    let mut theirs = whittle_api::karpenter::NodeClaim { metadata: ObjectMeta::named("theirs"), ..Default::default() };
-    theirs.spec.node_class_ref = NodeClassReference { group: "eks.amazonaws.com".into(), kind: "NodeClass".into(), name: "default".into() };
-    simulation.create(theirs);
-    delete_class(&simulation);
-    run(&simulation);
-    assert_eq!(run(&simulation).counted("classes_ended"), 1);
-}
-
 #[path = "../../../tests/golden/records/check.rs"]
 mod golden;
-
-/// EC2 with counted calls.
-struct Counting<'a> {
-    ec2: &'a SimPorts,
-    catalogs: AtomicU32,
-    spot_prices: AtomicU32,
-    reservations: AtomicU32,
-    refuses_images: Option<CloudErrorKind>,
-    refuses_groups: bool,
-    refuses_types: bool,
-    refuses_prices: bool,
-    refuses_reservations: bool,
-    lacks_profiles: bool,
-    /// What IAM answers instead of making or showing a profile.
-    profile_error: Option<CloudError>,
-    /// Calls that fail for now.
-    unanswered: Vec<&'static str>,
-    /// The catalog of a concurrent run, which is stored while types are read.
-    stores_meanwhile: Option<Vec<u8>>,
-}
-
-impl<'a> Counting<'a> {
-    fn over(ec2: &'a SimPorts) -> Self {
-        Self {
-            ec2,
-            catalogs: AtomicU32::new(0),
-            spot_prices: AtomicU32::new(0),
-            reservations: AtomicU32::new(0),
-            refuses_images: None,
-            refuses_groups: false,
-            refuses_types: false,
-            refuses_prices: false,
-            refuses_reservations: false,
-            lacks_profiles: false,
-            profile_error: None,
-            unanswered: Vec::new(),
-            stores_meanwhile: None,
-        }
-    }
-    fn ask(&self, call: &'static str) -> Result<(), CloudError> {
-        if self.unanswered.contains(&call) { Err(no_answer(call)) } else { Ok(()) }
-    }
-    /// The number of reads of types, of spot prices and of reservations.
-    fn counts(&self) -> [u32; 3] {
-        [&self.catalogs, &self.spot_prices, &self.reservations].map(|count| count.load(Ordering::Relaxed))
-    }
-}
-
-impl Discovery for Counting<'_> {
-    async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        self.ec2.cluster_info(cluster).await
-    }
-    async fn subnets(&self, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
-        self.ask("DescribeSubnets")?;
-        self.ec2.subnets(terms).await
-    }
-    async fn security_groups(&self, terms: &[SecurityGroupSelectorTerm]) -> Result<Vec<SecurityGroup>, CloudError> {
-        self.ask("DescribeSecurityGroups")?;
-        self.ec2.security_groups(terms).await
-    }
-    async fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> Result<Vec<Image>, CloudError> {
-        if let Some(kind) = self.refuses_images {
-            let (code, message) = ("Refused".to_owned(), "SSM parameter /mine: no".to_owned());
-            return Err(CloudError { kind, call: "GetParameter", code, message });
-        }
-        self.ask("DescribeImages")?;
-        self.ec2.images(terms, kubernetes_version).await
-    }
-    async fn capacity_reservations(&self, terms: &[CapacityReservationSelectorTerm]) -> Result<Vec<CapacityReservation>, CloudError> {
-        self.reservations.fetch_add(1, Ordering::Relaxed);
-        self.ask("DescribeCapacityReservations")?;
-        if self.refuses_reservations { Err(no_answer("DescribeCapacityReservations")) } else { self.ec2.capacity_reservations(terms).await }
-    }
-    async fn placement_groups(&self, selector: &PlacementGroupSelector) -> Result<Vec<PlacementGroup>, CloudError> {
-        if self.refuses_groups {
-            let (code, message) = ("UnauthorizedOperation".to_owned(), "no".to_owned());
-            return Err(CloudError { kind: whittle_ports::CloudErrorKind::Unauthorized, call: "DescribePlacementGroups", code, message });
-        }
-        self.ask("DescribePlacementGroups")?;
-        self.ec2.placement_groups(selector).await
-    }
-    fn instance_profile_name(&self, cluster: &ClusterName, class: &str, role: &str) -> String {
-        self.ec2.instance_profile_name(cluster, class, role)
-    }
-    async fn ensure_instance_profile(
-        &self,
-        cluster: &ClusterName,
-        class: &str,
-        role: &str,
-        tags: &BTreeMap<String, String>,
-    ) -> Result<String, CloudError> {
-        self.ask("CreateInstanceProfile")?;
-        match &self.profile_error {
-            Some(error) => Err(error.clone()),
-            None => self.ec2.ensure_instance_profile(cluster, class, role, tags).await,
-        }
-    }
-    async fn profile_role(&self, profile: &str) -> Result<Option<String>, CloudError> {
-        if let Some(error) = &self.profile_error {
-            return Err(error.clone());
-        }
-        if self.lacks_profiles {
-            let message = format!("Instance Profile {profile} cannot be found.");
-            return Err(CloudError {
-                kind: CloudErrorKind::NotFound,
-                call: "GetInstanceProfile",
-                code: "NoSuchEntity".to_owned(),
-                message,
-            });
-        }
-        self.ec2.profile_role(profile).await
-    }
-    async fn profiles(&self, cluster: &ClusterName) -> Result<Vec<ClassProfile>, CloudError> {
-        self.ec2.profiles(cluster).await
-    }
-    async fn delete_profile(&self, profile: &ClassProfile) -> Result<bool, CloudError> {
-        self.ec2.delete_profile(profile).await
-    }
-    async fn release_class(&self, cluster: &ClusterName, class: &str) -> Result<Vec<String>, CloudError> {
-        self.ec2.release_class(cluster, class).await
-    }
-    async fn catalog(&self, known: Option<&[u8]>) -> Result<CatalogRead, CloudError> {
-        self.catalogs.fetch_add(1, Ordering::Relaxed);
-        if let Some(other) = &self.stores_meanwhile {
-            let revision = RegionStore::catalog(self.ec2).await.unwrap().unwrap().revision;
-            self.ec2.put_catalog(other, revision).await.unwrap();
-        }
-        if self.refuses_types { Err(no_answer("DescribeInstanceTypes")) } else { Discovery::catalog(self.ec2, known).await }
-    }
-    async fn with_spot_prices(&self, known: &[u8]) -> Result<Vec<u8>, CloudError> {
-        self.spot_prices.fetch_add(1, Ordering::Relaxed);
-        if self.refuses_prices { Err(no_answer("DescribeSpotPriceHistory")) } else { self.ec2.with_spot_prices(known).await }
-    }
-}
-
-fn no_answer(call: &'static str) -> CloudError {
-    let kind = whittle_ports::CloudErrorKind::Unknown;
-    CloudError { kind, call, code: "InternalError".to_owned(), message: "no".to_owned() }
-}
-
-fn over<'a>(ports: &'a SimPorts, ec2: &'a Counting<'a>) -> Adapters<'a, SimPorts, Counting<'a>, SimPorts, SimPorts, SimPorts> {
-    Adapters { store: ports, cloud: ec2, cluster: ports, queues: ports, clock: ports }
-}
 
 #[test]
 fn computed_kubelet_settings_need_the_feature_gate() {
@@ -701,8 +272,7 @@ fn without_images(kind: CloudErrorKind) -> Option<String> {
     run(&simulation);
     let (known, ports) = (record(&simulation).unwrap(), simulation.ports());
     let ec2 = Counting { refuses_images: Some(kind), ..Counting::over(&ports) };
-    let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
-    assert!(block_on(crate::handle(adapters, &Settings::default(), &cluster())).is_err(), "the function's error alarm fires");
+    assert!(block_on(crate::handle(over(&ports, &ec2), &Settings::default(), &cluster())).is_err(), "the function's error alarm fires");
     assert_eq!(record(&simulation).unwrap(), known);
     let world = simulation.world();
     let event = world.cluster.events.iter().find(|kept| kept.event.reason == "LookupRefused")?;
