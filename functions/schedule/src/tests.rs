@@ -1,5 +1,6 @@
 mod awaited;
 mod lost_machines;
+mod outside;
 mod over_sim;
 mod quotas;
 mod requests;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{Container, Pod, PodCondition, ResourceRequirements};
-use whittle_api::karpenter::{NodeOverlay, NodePool, Requirement, ResolvedAmi};
+use whittle_api::karpenter::{NodeOverlay, NodePool, Requirement};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
 use whittle_claims::Record;
 use whittle_model::scheduling::{Cursor, LeftOut, Options, Plan, PodRef, Reason};
@@ -297,112 +298,6 @@ fn stored_state_of_every_release_stays_readable() {
     golden::check::<RoundPage>(RoundPage::KIND, RoundPage::VERSION);
     golden::check::<Burst>(Burst::KIND, Burst::VERSION);
     golden::check::<ShadowPlan>(ShadowPlan::KIND, ShadowPlan::VERSION);
-}
-
-#[test]
-fn reasons_name_ec2s_refusals_and_the_images_that_rule_types_out() {
-    use whittle_claims::{OfferingKey, StockOut};
-    let place = |zone: &str, capacity_type: &str| OfferingKey {
-        instance_type: "four".into(),
-        zone: zone.into(),
-        capacity_type: capacity_type.into(),
-        ..OfferingKey::default()
-    };
-    let said = |change: &dyn Fn(&mut Snapshot)| {
-        let mut snapshot = snapshot(vec![pod("web", 1)]);
-        change(&mut snapshot);
-        let plan = checked(&snapshot.input(), &Options::provisioning(), &ClusterName::new("demo")).unwrap();
-        let [left] = plan.left_out.as_slice() else { panic!("{plan:?}") };
-        crate::outside::Texts::new(&snapshot).of(&left.reason)
-    };
-    // What is refused is left in the catalog as unavailable.
-    let refuse = |snapshot: &mut Snapshot| {
-        let mut types = four();
-        types.offerings.iter_mut().for_each(|offering| offering.available = false);
-        snapshot.catalog = [("default".to_owned(), Arc::new(vec![types].into()))].into();
-        let out = |offering, code: &str| StockOut::after_failure(None, offering, code, now());
-        // The second is of another capacity type, and the third of a zone that the requirements of the type exclude.
-        snapshot.stock_outs = vec![out(place("a", "on-demand"), "InsufficientInstanceCapacity"), out(place("b", "spot"), "Unsupported")];
-    };
-    let text = said(&refuse);
-    let expected = "EC2 answered InsufficientInstanceCapacity for on-demand four in a; tried again from ";
-    assert!(text.starts_with(expected) && text.contains("; nodepool default: "), "{text}");
-    // Never of one that has passed, nor of one of another type.
-    let text = said(&|snapshot| {
-        refuse(snapshot);
-        snapshot.stock_outs.iter_mut().for_each(|out| out.until = now());
-    });
-    assert!(!text.contains("EC2"), "{text}");
-    let text = said(&|snapshot| {
-        refuse(snapshot);
-        snapshot.stock_outs.iter_mut().for_each(|out| out.offering.instance_type = "five".into());
-    });
-    assert!(!text.contains("EC2"), "{text}");
-    // What EC2 refuses to machines of one class is told to pods of its pools only.
-    let of_class = |uid: &'static str| {
-        move |snapshot: &mut Snapshot| {
-            refuse(snapshot);
-            let refused = OfferingKey { node_class: Some(uid.into()), ..place("a", "on-demand") };
-            snapshot.stock_outs = vec![StockOut::after_failure(None, refused, "Unsupported", now())];
-            snapshot.objects.node_pools[0].spec.template.spec.node_class_ref = whittle_testkit::node_class_reference("main");
-            let mut record = whittle_testkit::resolved_class("main");
-            record.class.metadata.uid = "u-1".into();
-            snapshot.classes = vec![record];
-        }
-    };
-    let text = said(&of_class("u-1"));
-    assert!(text.starts_with("EC2 answered Unsupported for on-demand four in a; tried again from "), "{text}");
-    assert!(!said(&of_class("u-2")).contains("EC2 answered"));
-    // Images for another architecture than the pod asks for.
-    let images = |architecture: &'static str, instance_type: &'static str| {
-        move |snapshot: &mut Snapshot| {
-            let mut known = four();
-            known.requirements.push(Requirement::is_in(labels::ARCH, ["arm64"]));
-            snapshot.catalog = [("default".to_owned(), Arc::new(vec![known].into()))].into();
-            let mut asking = pod("web", 1);
-            let selector = [(labels::ARCH, architecture), (labels::INSTANCE_TYPE, instance_type)];
-            asking.spec.node_selector = selector.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-            snapshot.objects.pods = vec![asking].into();
-            snapshot.objects.node_pools[0].spec.template.spec.node_class_ref = whittle_testkit::node_class_reference("main");
-            let mut record = whittle_testkit::resolved_class("main");
-            let requirements = vec![Requirement::is_in(labels::ARCH, ["arm64"])];
-            record.amis = vec![ResolvedAmi { requirements, ..ResolvedAmi::default() }];
-            snapshot.classes = vec![record];
-        }
-    };
-    let text = said(&images("amd64", "four"));
-    assert!(text.ends_with("; the images of EC2NodeClass main are for arm64"), "{text}");
-    let text = said(&images("arm64", "six"));
-    assert!(!text.contains("images"), "something else rules the types out: {text}");
-}
-
-/// S1.22: the only type that a pod may have is out of stock, while the pool has others: that, and no requirement, is why the pod waits.
-#[test]
-fn a_pod_whose_only_type_is_out_of_stock_is_told_so() {
-    use whittle_claims::{OfferingKey, StockOut};
-    let said = |cpu: i64, wanted: &str| {
-        let mut asking = pod("web", cpu);
-        asking.spec.node_selector = [(labels::INSTANCE_TYPE.to_owned(), wanted.to_owned())].into();
-        let mut snapshot = snapshot(vec![asking]);
-        let (mut gone, mut there) = (four(), four());
-        gone.offerings.iter_mut().for_each(|offering| offering.available = false);
-        there.name = "five".into();
-        there.requirements.retain(|requirement| requirement.key != labels::INSTANCE_TYPE);
-        there.requirements.push(Requirement::is_in(labels::INSTANCE_TYPE, ["five"]));
-        snapshot.catalog = [("default".to_owned(), Arc::new(vec![gone, there].into()))].into();
-        let offering =
-            OfferingKey { instance_type: "four".into(), zone: "a".into(), capacity_type: "on-demand".into(), ..OfferingKey::default() };
-        snapshot.stock_outs = vec![StockOut::after_failure(None, offering, "InsufficientInstanceCapacity", now())];
-        let plan = checked(&snapshot.input(), &Options::provisioning(), &ClusterName::new("demo")).unwrap();
-        let [left] = plan.left_out.as_slice() else { panic!("{plan:?}") };
-        crate::outside::Texts::new(&snapshot).of(&left.reason)
-    };
-    let text = said(1, "four");
-    assert!(text.starts_with("EC2 answered InsufficientInstanceCapacity for on-demand four in a; tried again from "), "{text}");
-    for (cpu, wanted) in [(9, "four"), (9, "five"), (1, "six")] {
-        let text = said(cpu, wanted);
-        assert!(!text.contains("EC2"), "with stock it would not fit either: {text}");
-    }
 }
 
 #[test]
