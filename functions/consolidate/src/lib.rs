@@ -143,20 +143,34 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("verdicts_failed");
         }
         self.show(&snapshot, &decision).await?;
-        let next = acted?;
-        let next = if self.handed_over { Some(SignedDuration::ZERO) } else { next };
+        self.end_pass(&snapshot, &before, &mut stored, &decision, acted?).await?;
+        self.record_decisions().await;
+        Ok(self.report)
+    }
+
+    /// Stores what has changed since `before`, and rings for the next pass: when this one `asked` for it, at once if it had no time for
+    /// everything, else after the usual interval, or not at all while nothing can change without an event.
+    async fn end_pass(
+        &mut self,
+        snapshot: &Snapshot,
+        before: &Disruptions,
+        stored: &mut Stored<Disruptions>,
+        decision: &Decision,
+        asked: Option<SignedDuration>,
+    ) -> Result<(), HandleError> {
+        let cluster = &self.lease.cluster;
+        let next = if self.handed_over { Some(SignedDuration::ZERO) } else { asked };
         let unchanged = next.is_none() && self.report.counted("pod_events") == 0;
-        let is_quiet = unchanged && quiet::is_quiet(&snapshot, &before, &stored.value, &decision);
+        let is_quiet = unchanged && quiet::is_quiet(snapshot, before, &stored.value, decision);
         let wanted = if is_quiet { None } else { Some(next.map_or(PASS_INTERVAL, |wait| wait.min(PASS_INTERVAL))) };
-        let next_delay = schedule_next_pass(&snapshot, &before, wanted, &mut stored.value);
-        if stored.value != before {
+        let next_delay = schedule_next_pass(snapshot, before, wanted, &mut stored.value);
+        if stored.value != *before {
             self.ports.store().write(cluster, &stored.value, stored.revision).await?;
         }
         if let Some(delay) = next_delay {
             self.ports.queues().send(Doorbell::Consolidate { cluster: cluster.clone() }, delay).await?;
         }
-        self.record_decisions().await;
-        Ok(self.report)
+        Ok(())
     }
 
     /// Records what this run decided.
