@@ -35,7 +35,7 @@ pub(crate) fn case<L: From<Vec<InstanceType>>>(name: &str, count: usize) -> Opti
             pods = mix::diverse(count, &mut dice);
             nodes = mix::machines(count.min(5000));
         }
-        // Fifty NodePools, of which a pod tolerates the last.
+        // Fifty NodePools, each with a taint of its own; pods tolerate that of one.
         "pools" => {
             pools = 50;
             resize(&mut pods, 200, 3);
@@ -63,6 +63,19 @@ pub(crate) fn case<L: From<Vec<InstanceType>>>(name: &str, count: usize) -> Opti
     }
     let (mut objects, catalog) = mix::cluster(pods, nodes);
     let types = if types == 400 { Arc::clone(&catalog["default"]) } else { Arc::new(mix::instance_types(types).into()) };
+    multiply_pool(&mut objects, pools);
+    if name == "selected" {
+        for pool in &mut objects.node_pools {
+            pool.spec.template.spec.requirements =
+                vec![whittle_api::karpenter::Requirement::is_in("team", (0..200).map(|team| team.to_string()))];
+        }
+    }
+    let catalog = objects.node_pools.iter().map(|pool| (pool.metadata.name.clone(), Arc::clone(&types))).collect();
+    Some((objects, catalog))
+}
+
+/// Replaces the only NodePool by `pools` copies. All but the first have a taint of their own, and pods tolerate that of the tenth.
+fn multiply_pool(objects: &mut ClusterObjects, pools: usize) {
     let pool = objects.node_pools.remove(0);
     for n in 0..pools {
         let mut pool = pool.clone();
@@ -71,18 +84,12 @@ pub(crate) fn case<L: From<Vec<InstanceType>>>(name: &str, count: usize) -> Opti
             let taint = Taint { key: "team".into(), value: n.to_string(), effect: TaintEffect::NoSchedule, ..Taint::default() };
             pool.spec.template.spec.taints = vec![taint];
         }
-        if name == "selected" {
-            pool.spec.template.spec.requirements =
-                vec![whittle_api::karpenter::Requirement::is_in("team", (0..200).map(|team| team.to_string()))];
-        }
         objects.node_pools.push(pool);
     }
     for pod in &mut objects.pods {
         pod.spec.tolerations =
             vec![Toleration { key: "team".into(), operator: "Equal".into(), value: "9".into(), ..Toleration::default() }].into();
     }
-    let catalog = objects.node_pools.iter().map(|pool| (pool.metadata.name.clone(), Arc::clone(&types))).collect();
-    Some((objects, catalog))
 }
 
 fn label(pod: &mut Pod, key: &str, value: usize) {
