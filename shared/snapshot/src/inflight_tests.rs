@@ -5,11 +5,9 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::karpenter::Requirement;
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, Unreadable, conditions, labels};
-use whittle_claims::{
-    Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NOMINATION, PodKey, Revision, Stored, mirror, step,
-};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NOMINATION, PodKey, mirror, step};
 use whittle_model::state::ClusterState;
-use whittle_testkit::{at, machine};
+use whittle_testkit::{at, machine, stored};
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
 fn now() -> Timestamp {
@@ -58,7 +56,7 @@ fn check(claim: &Claim, pods: &[Pod], waiting: &[&str], free: Option<i64>) {
     let size = |name: &str, units| InstanceType { name: name.into(), capacity: cpu(units), ..InstanceType::default() };
     let (small, large) = (size("small", 4), size("large", 64));
     let types = BTreeMap::from([("small", &small), ("large", &large)]);
-    let decided = decision_view(&objects, &[Stored { value: claim.clone(), revision: Revision(1) }], &BTreeSet::new(), &types);
+    let decided = decision_view(&objects, &stored([claim.clone()]), &BTreeSet::new(), &types);
     assert_eq!(unplanned(&decided), (waiting.to_vec(), free.map(Quantity::from_units)));
     if let Some(mirror) = decided.node_claims.first() {
         assert_eq!(mirror.status.capacity.get("cpu"), Quantity::from_units(64), "limits count the largest machine that may be launched");
@@ -88,7 +86,7 @@ fn a_claim_of_a_static_pool_has_the_capacity_of_its_smallest_type() {
         let (small, middle, large) = (sized("small", 4), sized("middle", 8), sized("large", 64));
         let types = BTreeMap::from([("small", &small), ("middle", &middle), ("large", &large)]);
         let objects = ClusterObjects { pods: vec![pod("a")].into(), ..ClusterObjects::default() };
-        let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &types);
+        let decided = decision_view(&objects, &stored([claim]), &BTreeSet::new(), &types);
         assert_eq!(decided.pods.len(), 1, "the claim was planned for no pod");
         decided.node_claims[0].status.allocatable.get("cpu")
     };
@@ -112,8 +110,7 @@ fn a_pod_on_a_node_that_goes_keeps_its_place() {
     let mut leaving = pod("a");
     leaving.spec.node_name = "node-old".into();
     let objects = ClusterObjects { pods: vec![leaving, pod("b")].into(), ..ClusterObjects::default() };
-    let claims = [old.unwrap(), planned()].map(|value| Stored { value, revision: Revision(1) });
-    let decided = decision_view(&objects, &claims, &BTreeSet::new(), &BTreeMap::new());
+    let decided = decided(&objects, &[old.unwrap(), planned()]);
     assert_eq!(unplanned(&decided), (Vec::new(), Some(Quantity::from_units(1))));
 }
 
@@ -181,7 +178,7 @@ fn replaced(events: &[Event]) -> (Claim, Claim) {
 #[track_caller]
 fn check_being_replaced(events: &[Event], expected: &[&str]) {
     let (old, new) = replaced(events);
-    let claims = [old, new].map(|value| Stored { value, revision: Revision(1) });
+    let claims = stored([old, new]);
     let found: Vec<String> = being_replaced(&claims).iter().map(ToString::to_string).collect();
     assert_eq!(found, expected);
 }
@@ -207,8 +204,7 @@ fn a_machine_is_promised_to_its_pods_from_launch_to_initialization() {
     ];
     let ends = Event::DeletionRequested(Deletion::without_deadline(DeletionReason::LaunchTimeout, now(), ""));
     let after = |events: &[&Event]| events.iter().fold(planned(), |claim, event| step(&claim, event, now()).unwrap());
-    let stored = |value: Claim| Stored { value, revision: Revision(1) };
-    let promised = |events: &[&Event]| promises(&[stored(after(events))]).into_values().collect::<Vec<String>>();
+    let promised = |events: &[&Event]| promises(&stored([after(events)])).into_values().collect::<Vec<String>>();
     let [begun, launched, joined, ready] = &events;
     let kept = vec!["default-1".to_owned(); 2];
     assert_eq!((promised(&[]), promised(&[begun])), (vec![], vec![]), "before the launch its pods are omitted");
@@ -219,7 +215,7 @@ fn a_machine_is_promised_to_its_pods_from_launch_to_initialization() {
     let first = after(&[begun, launched]);
     let mut second = Claim { created_at: now() + SignedDuration::from_secs(1), ..first.clone() };
     second.key.name = "default-0".into();
-    let both = promises(&[stored(first), stored(second)]);
+    let both = promises(&stored([first, second]));
     assert_eq!(both.into_values().collect::<Vec<String>>(), ["default-0", "default-0"]);
 }
 
@@ -229,7 +225,7 @@ fn pods_of_a_machine_that_is_being_replaced_are_not_planned_again() {
     let mut bound = pod("a");
     bound.spec.node_name = "node-old".into();
     let objects = ClusterObjects { pods: vec![bound, pod("c")].into(), ..ClusterObjects::default() };
-    let claims = [old, new].map(|value| Stored { value, revision: Revision(1) });
+    let claims = stored([old, new]);
     let decided = decision_view(&objects, &claims, &being_replaced(&claims), &BTreeMap::new());
     assert_eq!(unplanned(&decided).0, ["c"]);
 }
@@ -247,31 +243,31 @@ fn serving() -> (Claim, ClusterObjects) {
     (old, objects)
 }
 
-/// Whether the machine counts as deleting, and whether its pods count on the one that was planned for them.
-fn is_deleting(claim: &Claim, objects: &ClusterObjects) -> (bool, bool) {
-    let replacement = Claim { spec: planned().spec, ..planned() };
-    let claims = [claim.clone(), replacement].map(|value| Stored { value, revision: Revision(1) });
-    let decided = decision_view(objects, &claims, &BTreeSet::new(), &BTreeMap::new());
+/// Checks whether the machine of [`serving`] counts as deleting. If it does, its pod counts on the machine that was planned for it, and no
+/// longer on this one.
+#[track_caller]
+fn check_deleting(claim: &Claim, objects: &ClusterObjects, expected: bool) {
+    let decided = decided(objects, &[claim.clone(), planned()]);
     let state = ClusterState::of(&decided);
     let machine = state.nodes.iter().find(|node| node.node.is_some()).unwrap();
-    assert_eq!(machine.pods.is_empty(), unplanned(&decided).0.is_empty());
-    (machine.marked_for_deletion, unplanned(&decided).0.is_empty())
+    let is_pod_moved = unplanned(&decided).0.is_empty();
+    assert_eq!((machine.marked_for_deletion, machine.pods.is_empty(), is_pod_moved), (expected, expected, expected));
 }
 
 #[test]
 fn a_machine_deleted_by_a_user_counts_as_deleting_before_a_sweep_records_it() {
     let (claim, objects) = serving();
-    assert_eq!(is_deleting(&claim, &objects), (false, false));
+    check_deleting(&claim, &objects, false);
     let mut by_claim = objects.clone();
     by_claim.node_claims[0].metadata.deletion_timestamp = Some(now());
-    assert_eq!(is_deleting(&claim, &by_claim), (true, true));
+    check_deleting(&claim, &by_claim, true);
     let mut by_node = objects.clone();
     by_node.nodes[0].metadata.deletion_timestamp = Some(now());
-    assert_eq!(is_deleting(&claim, &by_node), (true, true));
+    check_deleting(&claim, &by_node, true);
     let mut of_another = objects;
     of_another.node_claims[0].metadata.name = "another".into();
     of_another.node_claims[0].metadata.deletion_timestamp = Some(now());
-    assert_eq!(is_deleting(&claim, &of_another), (false, false));
+    check_deleting(&claim, &of_another, false);
 }
 
 #[test]
@@ -295,7 +291,7 @@ fn the_node_of_an_ended_machine_counts_as_deleting_unless_it_is_ready() {
     let is_going = |claim: &Claim, ready: ConditionStatus| {
         let mut read = ClusterObjects { node_claims: Vec::new(), ..objects.clone() };
         conditions::set(&mut read.nodes[0].status.conditions, conditions::READY, ready, "", "", now());
-        let claims = vec![Stored { value: claim.clone(), revision: Revision(1) }];
+        let claims = stored([claim.clone()]);
         let snapshot = Snapshot::of(now(), read, claims, Vec::new(), BTreeMap::new());
         let [machine] = snapshot.nodes.as_slice() else { panic!("one machine: {:?}", snapshot.nodes) };
         machine.marked_for_deletion
@@ -314,13 +310,13 @@ fn an_unlaunched_claim_deleted_by_a_user_has_no_capacity() {
     let mut object = mirror(&claim);
     object.metadata.deletion_timestamp = Some(now());
     let objects = ClusterObjects { pods: vec![pod("a")].into(), node_claims: vec![object], ..ClusterObjects::default() };
-    let decided = decision_view(&objects, &[Stored { value: claim, revision: Revision(1) }], &BTreeSet::new(), &BTreeMap::new());
+    let decided = decided(&objects, &[claim]);
     assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned again");
 }
 
+/// What decisions see of these, if no claim is being replaced and no instance type is known.
 fn decided(objects: &ClusterObjects, claims: &[Claim]) -> ClusterObjects {
-    let claims: Vec<_> = claims.iter().map(|value| Stored { value: value.clone(), revision: Revision(1) }).collect();
-    decision_view(objects, &claims, &BTreeSet::new(), &BTreeMap::new())
+    decision_view(objects, &stored(claims.to_vec()), &BTreeSet::new(), &BTreeMap::new())
 }
 
 fn unreadable_pod(node: &str) -> Unreadable {
@@ -378,7 +374,7 @@ fn a_pod_that_kube_scheduler_has_a_node_for_counts_there() {
 }
 
 #[test]
-fn who_has_no_claims_counts_such_a_pod_there_too() {
+fn a_decision_from_objects_alone_counts_such_a_pod_there_too() {
     let (_, objects) = serving();
     let node_of = |pod: Pod, objects: &ClusterObjects| {
         let read = ClusterObjects { pods: vec![pod].into(), ..objects.clone() };
@@ -423,7 +419,7 @@ fn a_node_that_kube_scheduler_is_about_to_bind_a_pod_to_is_nominated() {
     let (claim, objects) = serving();
     let nominated_until = |pod: Pod| {
         let read = ClusterObjects { pods: vec![pod].into(), ..objects.clone() };
-        let claims = vec![Stored { value: claim.clone(), revision: Revision(1) }];
+        let claims = stored([claim.clone()]);
         let seen = Snapshot::of(now(), read, claims, Vec::new(), BTreeMap::new()).expecting(BTreeMap::new());
         seen.nodes.iter().find(|state| state.node.is_some()).unwrap().nominated_until
     };
