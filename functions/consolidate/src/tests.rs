@@ -71,8 +71,24 @@ fn running(replacements: Vec<Claim>) -> Running {
     }
 }
 
+/// A command that removes these nodes at once, without replacements; neither priced nor simulated.
+fn command(method: Method, removals: Vec<Removal>) -> Command {
+    Command {
+        method,
+        removals,
+        replacements: Vec::new(),
+        destinations: Vec::new(),
+        placements: Vec::new(),
+        savings: Savings::default(),
+        execute_after: at(0),
+    }
+}
+
 #[test]
 fn the_record_of_many_commands_fits_into_one_item() {
+    // DynamoDB's limit; and more commands than run at once, each with the longest list of types.
+    const ITEM_BYTES: usize = 400_000;
+    const COMMANDS: usize = 120;
     let mut whole = claim("new-1");
     whole.spec.instance_types = (0..60).map(|number| format!("m5.{number}xlarge")).collect();
     whole.spec.pods = (0..50).map(|number| whittle_claims::PodKey { name: format!("pod-{number}"), ..Default::default() }).collect();
@@ -80,11 +96,12 @@ fn the_record_of_many_commands_fits_into_one_item() {
     let mut command = running(vec![whole.clone(), Claim { key: claim("new-2").key, ..whole }]);
     let size = |command: &Running| serde_json::to_string(command).unwrap().len();
     let before = size(&command);
+    assert!(ITEM_BYTES < before * COMMANDS, "whole specs would not fit: {before} bytes each");
     command.drop_stored_specs();
+    assert!(size(&command) * COMMANDS < ITEM_BYTES, "{} bytes each", size(&command));
     let names: Vec<&str> = command.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
     assert_eq!(names, ["new-1", "new-2"], "they are still awaited");
     assert!(command.replacements.iter().all(|claim| claim.spec.replaces.as_deref() == Some("c1")));
-    assert!(size(&command) * 120 < 400_000 && before * 120 > 400_000, "{before} bytes, then {}", size(&command));
 }
 
 #[test]
@@ -252,15 +269,7 @@ fn nominated_machines_are_not_disrupted() {
     };
     let mut snapshot = snapshot_at(at(0));
     let name = snapshot.nodes[0].name().to_owned();
-    let command = Command {
-        method: Method::SingleNode,
-        removals: vec![Removal::default()],
-        replacements: Vec::new(),
-        destinations: vec![name],
-        placements: Vec::new(),
-        savings: Savings::default(),
-        execute_after: at(0),
-    };
+    let command = Command { destinations: vec![name], ..command(Method::SingleNode, vec![Removal::default()]) };
     let nominated = crate::execute::nominations(&command, &snapshot);
     assert_eq!(nominated, BTreeMap::from([("taking".to_owned(), at(20))]));
     snapshot.expect_also(&nominated);
@@ -351,26 +360,34 @@ fn a_static_pool_whose_launch_failed_is_retried_after_a_minute() {
     assert_eq!(rests(5, "other"), None);
 }
 
+/// A claim of the pool `fixed` whose fleet call may have been made.
+fn launching() -> Claim {
+    let spec = ClaimSpec { node_pool: "fixed".to_owned(), ..ClaimSpec::default() };
+    after(&Claim { spec, ..claim("fixed-1") }, &[begun("t")])
+}
+
 #[test]
-fn a_deleted_claim_may_still_get_its_machine() {
-    let mut begun = claim("fixed-1");
-    begun.spec.node_pool = "fixed".to_owned();
-    let begun = after(&begun, &[Event::LaunchBegun { client_token: "t".to_owned() }]);
+fn a_deleted_claim_counts_for_its_pool_while_it_may_still_get_a_machine() {
+    let pool_of = |snapshot: &Snapshot| Disruptions::default().facts(snapshot)["fixed-1"].pool_of_pending_launch.clone();
+    assert!(Disruptions::default().facts(&snapshot_of(vec![launching()], at(5))).is_empty(), "one that is not deleted counts anyway");
+
     let deletion = Deletion::without_deadline(DeletionReason::ScaledDown, at(2), "");
-    let ending = after(&begun, &[Event::DeletionRequested(deletion)]);
-    let surplus = SurplusClaim { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
-    let state = Disruptions { surplus: vec![surplus], ..Disruptions::default() };
-    let facts = state.facts(&snapshot_of(vec![ending], at(5)));
-    assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"));
-    assert!(facts["fixed-2"].in_command, "a surplus claim is excluded from other commands");
-    assert!(state.facts(&snapshot_of(vec![begun.clone()], at(5))).len() == 1, "a pending launch is included");
-    assert!(!state.is_idle());
-    let mut deleted = mirror(&begun);
+    let ending = after(&launching(), &[Event::DeletionRequested(deletion)]);
+    assert_eq!(pool_of(&snapshot_of(vec![ending], at(5))).as_deref(), Some("fixed"));
+
+    let mut deleted = mirror(&launching());
     deleted.metadata.deletion_timestamp = Some(at(3));
     let read = ClusterObjects { node_claims: vec![deleted], ..ClusterObjects::default() };
-    let claims = vec![Stored { value: begun, revision: Revision(1) }];
-    let facts = state.facts(&Snapshot::of(at(5), read, claims, Vec::new(), BTreeMap::new()));
-    assert_eq!(facts["fixed-1"].pool_of_pending_launch.as_deref(), Some("fixed"), "also if a user requested its deletion");
+    let by_user = Snapshot::of(at(5), read, stored(vec![launching()]), Vec::new(), BTreeMap::new());
+    assert_eq!(pool_of(&by_user).as_deref(), Some("fixed"), "also if a user requested its deletion");
+}
+
+#[test]
+fn a_surplus_claim_is_excluded_from_other_commands_and_keeps_passes_going() {
+    let surplus = SurplusClaim { claim: "fixed-2".into(), node_pool: "fixed".to_owned(), message: String::new() };
+    let state = Disruptions { surplus: vec![surplus], ..Disruptions::default() };
+    assert!(state.facts(&snapshot_of(vec![], at(5)))["fixed-2"].in_command);
+    assert!(!state.is_idle());
 }
 
 #[test]
@@ -380,8 +397,9 @@ fn the_number_of_simulations_follows_the_time_and_has_a_minimum() {
     check(20, 3_000);
     check(1, 150);
     check(0, 100);
-    // Ten passes of the shortest kind cover a thousand nodes.
-    assert!(i64::from(SIMULATIONS_MIN) * 300 / PASS_INTERVAL.as_secs() >= 2 * 1_000);
+    // Passes that have no time for more still get through a thousand nodes within two minutes.
+    let passes = 120 / PASS_INTERVAL.as_secs();
+    assert!(1_000 <= i64::from(SIMULATIONS_MIN) * passes);
 }
 
 #[test]
@@ -412,24 +430,12 @@ fn stored_commands_of_every_release_stay_readable() {
 fn a_command_is_counted_once_and_its_nodes_with_their_pods() {
     let removal = |node: &str, pods: &[&str]| Removal {
         node: node.to_owned(),
-        node_claim: format!("claim-{node}"),
-        provider_id: String::new(),
         node_pool: "default".to_owned(),
-        instance_type: "m5.large".to_owned(),
-        capacity_type: "spot".to_owned(),
-        zone: "a".to_owned(),
-        price: Price::ZERO,
         pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+        ..Removal::default()
     };
-    let command = Command {
-        method: Method::MultiNode,
-        removals: vec![removal("a", &["x", "y"]), removal("b", &["z"])],
-        replacements: vec![NewClaim { node_pool: "default".to_owned(), ..NewClaim::default() }],
-        destinations: Vec::new(),
-        placements: Vec::new(),
-        savings: Savings::default(),
-        execute_after: at(0),
-    };
+    let replacements = vec![NewClaim { node_pool: "default".to_owned(), ..NewClaim::default() }];
+    let command = Command { replacements, ..command(Method::MultiNode, vec![removal("a", &["x", "y"]), removal("b", &["z"])]) };
     let mut report = Report::default();
     metrics::command_started(&mut report, &snapshot_of(vec![], at(0)), &command);
     let sum = |metric: &str| report.metrics.iter().filter(|one| one.metric == metric).map(|one| one.by).sum::<u64>();
@@ -438,29 +444,19 @@ fn a_command_is_counted_once_and_its_nodes_with_their_pods() {
     assert_eq!(sum("karpenter_nodeclaims_disrupted_total"), 2);
     assert_eq!(sum("karpenter_pods_disruption_initiated_total"), 3);
     assert_eq!(sum("karpenter_nodeclaims_created_total"), 1);
-    let first = &report.metrics[0].labels;
-    assert_eq!(
-        (first["decision"].as_str(), first["reason"].as_str(), first["consolidation_type"].as_str()),
-        ("replace", "underutilized", "multi")
-    );
 }
 
 #[test]
 fn of_thousands_of_empty_nodes_a_command_removes_as_many_as_a_run_gets_through() {
     let price = |dollars: usize| Price::from_nanos(1_000_000_000 * u64::try_from(dollars).unwrap());
     let removal = |number: usize| Removal { node: format!("n{number:04}"), price: price(1), ..Removal::default() };
-    let command = |method: Method, nodes: usize| Command {
-        method,
-        removals: (0..nodes).map(removal).collect(),
-        replacements: Vec::new(),
-        destinations: Vec::new(),
-        placements: Vec::new(),
+    let of = |method: Method, nodes: usize| Command {
         savings: Savings::between(price(nodes), Price::ZERO),
-        execute_after: at(0),
+        ..command(method, (0..nodes).map(removal).collect())
     };
-    assert_eq!(portion(&command(Method::Emptiness, 2_500)), command(Method::Emptiness, 1_000), "the next pass finds the others");
+    assert_eq!(portion(&of(Method::Emptiness, 2_500)), of(Method::Emptiness, 1_000), "the next pass finds the others");
     for (method, nodes) in [(Method::Emptiness, 1_000), (Method::MultiNode, 2_500), (Method::Drift, 1)] {
-        assert_eq!(portion(&command(method, nodes)), command(method, nodes));
+        assert_eq!(portion(&of(method, nodes)), of(method, nodes), "one that needs simulations stays whole");
     }
 }
 
@@ -468,15 +464,7 @@ fn of_thousands_of_empty_nodes_a_command_removes_as_many_as_a_run_gets_through()
 fn decisions_are_counted_by_decision_reason_and_type() {
     let check = |method: Method, launched: usize, want: [&str; 3]| {
         let removal = Removal { node: "a".to_owned(), node_pool: "default".to_owned(), ..Removal::default() };
-        let command = Command {
-            method,
-            removals: vec![removal],
-            replacements: vec![NewClaim::default(); launched],
-            destinations: Vec::new(),
-            placements: Vec::new(),
-            savings: Savings::default(),
-            execute_after: at(0),
-        };
+        let command = Command { replacements: vec![NewClaim::default(); launched], ..command(method, vec![removal]) };
         let mut report = Report::default();
         metrics::command_started(&mut report, &snapshot_of(vec![], at(0)), &command);
         for metric in ["decisions_total", "decisions_by_nodepool_total"] {
@@ -560,12 +548,18 @@ fn an_unchanged_verdict_is_published_every_quarter_of_an_hour_and_logged_once() 
 }
 
 #[test]
-fn failed_commands_count_lost_replacements_and_successful_ones_their_savings() {
+fn a_failed_command_counts_the_replacements_that_were_lost() {
     let ready = after(&claim("new"), &[joined(), vec![Event::NodeReady]].concat());
     let command = running(vec![claim("new"), claim("lost")]);
     let mut report = Report::default();
     metrics::command_failed(&mut report, &snapshot_of(vec![ready], at(5)), &command);
     assert_eq!((report.metrics[0].metric, report.metrics[0].by), ("karpenter_voluntary_disruption_queue_failures_total", 1));
+}
+
+#[test]
+fn a_successful_command_emits_what_it_saves() {
+    let mut report = Report::default();
     metrics::savings(&mut report, &ledger());
-    assert_eq!(report.gauges[0].amount, whittle_ports::Amount::Dollars(Price::from_nanos(400)));
+    let saved = Price::from_nanos(500 - 100);
+    assert_eq!(report.gauges[0].amount, whittle_ports::Amount::Dollars(saved));
 }

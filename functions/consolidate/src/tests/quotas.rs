@@ -1,6 +1,6 @@
 //! Replacements and replicas after EC2 has refused a machine for a quota of vCPUs.
 
-use super::{after, claim, running, snapshot_of};
+use super::{after, claim, command, running, snapshot_of};
 use crate::progress::is_over_quota;
 use crate::quotas::{holds_static_drift, launches_within_quotas, within_quotas};
 use crate::state::{Disruptions, Running};
@@ -10,7 +10,7 @@ use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, Event, OfferingKey, StockOut};
 use whittle_disruption::StaticChange;
-use whittle_model::disruption::{Command, Method, Removal, Savings};
+use whittle_model::disruption::{Command, Method, Removal};
 use whittle_model::scheduling::NewClaim;
 use whittle_ports::Report;
 use whittle_snapshot::{QuotaRoom, Snapshot};
@@ -60,15 +60,7 @@ fn machine_of_four(kinds: &[&str]) -> NewClaim {
 
 fn replacing(method: Method, replacements: Vec<NewClaim>) -> Command {
     let removal = Removal { node: "n".to_owned(), node_claim: "old".to_owned(), ..Removal::default() };
-    Command {
-        method,
-        removals: vec![removal],
-        replacements,
-        destinations: Vec::new(),
-        placements: Vec::new(),
-        savings: Savings::default(),
-        execute_after: at(0),
-    }
+    Command { replacements, ..command(method, vec![removal]) }
 }
 
 #[test]

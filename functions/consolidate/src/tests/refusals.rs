@@ -1,6 +1,6 @@
 //! Nodes that the API server does not let be tainted, or untainted, as a policy may.
 
-use super::{after, claim, snapshot_of};
+use super::{after, claim, command, snapshot_of};
 use crate::Run;
 use crate::execute::disrupted_taint;
 use crate::observe::Step;
@@ -11,7 +11,7 @@ use futures::executor::block_on;
 use whittle_api::k8s::Node;
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{Event, Revision, Stored};
-use whittle_model::disruption::{Command, Method, Removal, Savings};
+use whittle_model::disruption::{Method, Removal};
 use whittle_ports::{ClaimStore, ClusterError, Leases, NodePatch, Report, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, TestWorld, at, begun, key, machine};
@@ -75,15 +75,7 @@ fn ending(world: &TestWorld) -> Vec<&'static str> {
 /// Starts a command that removes all nodes, under this policy: whether it runs, and what is remembered.
 fn start(world: &TestWorld, method: Method, policy: impl Interceptor) -> (bool, Disruptions, Report) {
     let removal = |name: &&str| Removal { node: (*name).to_owned(), node_claim: (*name).to_owned(), ..Removal::default() };
-    let command = Command {
-        method,
-        removals: NODES.iter().map(removal).collect(),
-        replacements: Vec::new(),
-        destinations: Vec::new(),
-        placements: Vec::new(),
-        savings: Savings::default(),
-        execute_after: at(0),
-    };
+    let command = command(method, NODES.iter().map(removal).collect());
     let ports = world.ports();
     let server = InterceptedApiServer { ports: &ports, interceptor: policy };
     let lease = block_on(ports.acquire(&key("n0").cluster, "run", at(0), SignedDuration::from_mins(1))).unwrap();
