@@ -52,7 +52,7 @@ impl AtRest {
     }
 }
 
-/// The most bytes of a new claim at rest. An item of DynamoDB has 400 KB, keys and all: the rest is for what the claim is told later.
+/// The most bytes of a new claim at rest. An item of DynamoDB has 400 KB, keys and all: the rest is for what is added to the claim later.
 const NEW_CLAIM_MAX: usize = 320 * 1024;
 /// The longest text of a new claim, however well it can be compressed: it grows, and a text that is too long is not read again.
 const NEW_TEXT_MAX: usize = 2 * 1024 * 1024;

@@ -51,19 +51,19 @@ pub enum Doorbell {
     /// Compare everything with everything.
     Sweep {
         cluster: ClusterName,
-        /// Nothing is known to have happened: what is kept of an earlier look may do.
+        /// Nothing is known to have happened: the run may decide by lists that were kept from an earlier one.
         #[serde(default, rename = "isTick", skip_serializing_if = "std::ops::Not::not")]
         is_tick: bool,
     },
 }
 
 impl Doorbell {
-    /// That of somebody who knows of something new.
+    /// The doorbell of a sender that knows of a change, as opposed to a tick.
     #[must_use]
     pub const fn sweep(cluster: ClusterName) -> Self {
         Self::Sweep { cluster, is_tick: false }
     }
-    /// That of somebody who knows of something new.
+    /// The doorbell of a sender that knows of a change, as opposed to a tick.
     #[must_use]
     pub const fn register(cluster: ClusterName) -> Self {
         Self::Register { cluster, is_tick: false }

@@ -110,8 +110,8 @@ impl FunctionHealth {
         Some(Self { overdue: Some(Overdue { since, seen_at: now }), ..self.clone() })
     }
 
-    /// Whether a function that is waited for has not ended well for too long. One look does not tell: where nobody had called the function
-    /// it is about to end well.
+    /// Whether a function that is waited for has not ended well for too long. One reading cannot show that: if nobody had
+    /// called the function before, its first run may be about to end well.
     #[must_use]
     pub fn is_silent(&self, now: Timestamp) -> bool {
         let was_watched = |overdue: &Overdue| overdue.goes_on(now) && now.duration_since(overdue.since) >= WATCHED_FOR;

@@ -210,7 +210,7 @@ fn fleet_answered(claim: &mut Claim, machine: &Machine, event: &Event, now: Time
             };
             claim.hold(LAUNCHED, now);
             if claim.deletion.is_none() {
-                // Its Node joins later. Said at once, as by Karpenter, it costs no write of its own.
+                // No Node has joined yet. Karpenter says so at once as well; here it needs no write of its own.
                 claim.note_missing_node(now);
             }
         }
@@ -283,8 +283,8 @@ fn reservation_left(claim: &mut Claim) {
     machine.labels.retain(|key, _| !labels::OF_RESERVATIONS.contains(&key.as_str()));
 }
 
-/// The first reason is kept; of two deadlines the earlier applies. Whether it is a notice's belongs to the deadline, not to the reason: a
-/// notice may come during a drain for another one.
+/// The first reason is kept; of two deadlines the earlier applies. It brings along whether it is EC2's or the user's, which does not
+/// follow from the reason: a notice of EC2 may come while the machine is drained for another reason.
 fn request_deletion(claim: &mut Claim, requested: &Deletion, now: Timestamp) {
     if !claim.is_live() {
         return;

@@ -11,7 +11,7 @@ pub const LAUNCH_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 pub const REGISTRATION_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
 /// A claim that is overdue and still exists after this long is stuck: several ticks have handled it.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// How long a drain without a deadline may take before it is reported: a budget, or an owner, blocks it.
+/// A drain without a deadline is reported after this long: by then a PodDisruptionBudget holds it up, or `do-not-disrupt` on a pod.
 const DRAIN_STUCK_AFTER: SignedDuration = SignedDuration::from_hours(1);
 /// How long EC2 takes at most to terminate an instance; bare metal takes a quarter of an hour.
 const TERMINATION_STUCK_AFTER: SignedDuration = SignedDuration::from_mins(30);
@@ -19,7 +19,7 @@ const TERMINATION_STUCK_AFTER: SignedDuration = SignedDuration::from_mins(30);
 const SPOT_NOTICE: SignedDuration = SignedDuration::from_mins(2);
 /// A launch that was due for this long, while `sweep` rings for it at each tick, is not being worked on.
 const LAUNCH_STALLED_AFTER: SignedDuration = SignedDuration::from_mins(2);
-/// The same of a termination, whose doorbells wait behind those of all machines that go at once.
+/// The same for a termination. Its doorbells wait behind those of all other machines that are terminated at the same time.
 const TERMINATION_STALLED_AFTER: SignedDuration = SignedDuration::from_mins(5);
 /// How long an ended claim is kept: late responses of EC2 and `whittle explain` still find it.
 const RETENTION_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
@@ -70,7 +70,7 @@ impl Claim {
         }
     }
 
-    /// Whether `launch` has not touched the claim for long after it had to, so that it does not run, or gets nowhere. Only reported.
+    /// Whether `launch` is long overdue for the claim: it does not run, or makes no progress. Only reported.
     pub fn is_launch_stalled(&self, now: Timestamp) -> bool {
         let due = match (&self.phase, &self.deletion) {
             (Phase::Planned, None) => self.created_at,
@@ -80,7 +80,7 @@ impl Claim {
         self.is_overdue_since(due, LAUNCH_STALLED_AFTER, now)
     }
 
-    /// The same of `terminate`. Its step may have taken hours, and the next one is due only from then on.
+    /// The same for `terminate`. A phase may have taken hours, so the time counts from the beginning of the current one.
     pub fn is_termination_stalled(&self, now: Timestamp) -> bool {
         let Some(deletion) = &self.deletion else { return false };
         let due = match &self.phase {
