@@ -12,14 +12,14 @@ use whittle_model::requirements::from_requirements;
 use whittle_model::state::{ClusterState, StateNode};
 use whittle_units::{ClaimName, Resources, Timestamp};
 
-/// The objects for a decision: NodeClaims are made from the claims, which are authoritative, and pods of unfinished launches count as
-/// running on the machine that is being launched for them: they are not planned again, and others spread beside them.
+/// The objects for a decision. NodeClaims are made from the claims, which are authoritative. Pods of unfinished launches count as running
+/// on the machine that is being launched for them: they are not planned again, and topology constraints of other pods count them.
 ///
-/// A claim without a machine counts as a node with the capacity that was planned: none is left while its pods wait,
-/// and there is room for others once they are deleted (evicted from a node that is being drained, say) or bound elsewhere: kube-scheduler
-/// puts a pod on whichever machine is there first, and the one that was to have that machine takes its place here. A static pool's claim
-/// is planned for no pods and takes what fits any machine that it may get. What a user deletes counts as deleting at once,
-/// whether or not `sweep` has recorded it on the claim.
+/// A claim without a machine counts as a node with the capacity that was planned. Its pods take all of it while they wait. When one of
+/// them is deleted (evicted from a node that is being drained, say), there is room for another pod, and also when it is bound elsewhere:
+/// kube-scheduler puts a pod on whichever machine is there first, and the pod that this machine was planned for then takes the free room
+/// here. The claim of a static pool is planned for no pods: it has the capacity of the smallest machine that it may get. What a user
+/// deletes counts as deleting at once, whether or not `sweep` has recorded it on the claim.
 ///
 /// A pod that kube-scheduler has chosen a node for counts as running there, whatever was planned for it. One whose node is gone is planned
 /// for like any other (scheduling 4.1).
@@ -107,9 +107,9 @@ fn forget_chosen_nodes(objects: &mut ClusterObjects, pods: &BTreeSet<&str>) {
     }
 }
 
-/// The objects of a cluster, with the pods that kube-scheduler has chosen a node for on that node, unless it goes, and without the choice
-/// where there is no such node; `None` if there are no such pods. For who has objects and no claims: [`decision_view`] does the same.
-/// Objects that are read from files may be without Nodes, which says nothing about them.
+/// The objects of a cluster, in which pods that kube-scheduler has chosen a node for are on that node, unless it is being deleted, and no
+/// longer have a choice where there is no such node; `None` if there are no such pods. For callers that have objects but no claims;
+/// [`decision_view`] does the same. Objects that are read from files may be without Nodes, which says nothing about them.
 #[must_use]
 pub fn with_chosen_nodes(read: &ClusterObjects) -> Option<ClusterObjects> {
     let mut chosen = chosen_nodes(read);
@@ -132,8 +132,8 @@ pub fn with_chosen_nodes(read: &ClusterObjects) -> Option<ClusterObjects> {
     Some(objects)
 }
 
-/// Nominates the machines that kube-scheduler has chosen for pods that it has not bound yet: each looks empty, and may do so for minutes,
-/// until the pod's volume is made. Without it the pod would begin again, with the next machine.
+/// Nominates the machines that kube-scheduler has chosen for pods that it has not bound yet. Such a machine looks empty, perhaps for
+/// minutes, until the pod's volume is made. If it were removed as empty, the pod would have to start over on another one.
 pub fn nominate_chosen(nodes: &mut [StateNode], read: &ClusterObjects, now: Timestamp) {
     let chosen: BTreeSet<&str> = chosen_nodes(read).into_values().collect();
     let until = now.checked_add(NOMINATION).ok();

@@ -328,8 +328,8 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     joined(ports, settings, cluster, (listing, read), Waits::Long).await
 }
 
-/// The same for pods that wait for a machine: what EC2 could not deliver is tried again for them after three minutes, however often it
-/// could not. Replacements of nodes that serve wait for longer (ADR 0073).
+/// The same to plan for pods that wait for a machine. For them, an offering that EC2 could not deliver is tried again after three minutes,
+/// however often that has failed. Replacements of nodes that serve wait for longer after each failure (ADR 0073).
 pub async fn load_for_pods<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
     ports: P,
     settings: &Settings,
@@ -340,7 +340,8 @@ pub async fn load_for_pods<P: Ports<Store: ClaimStore + Records + RegionStore, C
     joined(ports, settings, cluster, (listing, read), Waits::OfPods).await
 }
 
-/// The same with the Nodes of an earlier look; `None` where these will not do. Nothing may be done on its strength alone (ADR 0059).
+/// The same as [`load`], with the Nodes of an earlier look; `None` if there are none that may be used. A run may conclude from it that
+/// nothing is to be done, but not act by it (ADR 0059).
 pub async fn load_kept<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
     ports: P,
     settings: &Settings,
@@ -351,12 +352,12 @@ pub async fn load_kept<P: Ports<Store: ClaimStore + Records + RegionStore, Clust
     joined(ports, settings, cluster, (listing, read), Waits::Long).await.map(Some)
 }
 
-/// For how long what EC2 could not deliver is left aside.
+/// For how long an offering that EC2 could not deliver is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// For as long as after a first failure.
+    /// As long as after the first failure.
     OfPods,
-    /// For longer after each failure.
+    /// Longer after each failure.
     Long,
 }
 
