@@ -30,18 +30,19 @@ use whittle_units::{Quantity, Resources};
 /// different pods would take half a gigabyte.
 const REASONS_MAX: usize = 20_000;
 
-/// And after this many it is not tried any more what would help.
+/// For rejections after this many, no remedies are looked for.
 const REMEDIES_MAX: usize = 1_000;
-/// Nor once the trials have left this many views of instance types behind, of some twenty kilobytes each.
+/// Nor are they once the search for remedies has left this many views of instance types in memory, of some twenty kilobytes each.
 const TRIED_VIEWS_MAX: usize = 2_000;
 
-/// With more classes of pods whose affinity is not met it is not told which only wait for others: each might leave a view for each NodePool.
+/// With more classes of pods with unmet affinity, it is not determined which of them only wait for other pods: each class might leave a
+/// view of instance types for each NodePool in memory.
 const FOLLOWING_MAX: usize = 300;
 
 /// Keys whose values are names of NodePools.
 const OF_NODE_POOLS: [&str; 2] = [labels::NODE_POOL, labels::PROVISIONER_NAME];
 
-/// Of so many causes one after the other it is told what would help against them.
+/// At most this many causes of one rejection get remedies; each is what remains once the one before it is remedied.
 const CAUSES_MAX: u32 = 4;
 
 /// The reason of each unplaced pod. Pods of a class share theirs.
@@ -174,18 +175,18 @@ fn resolved_since(state: &State, pool: PoolId, node_pool: &str) -> Cause {
     if has_limits { Cause::LimitsExceeded { node_pool: node_pool.to_owned() } } else { Cause::TransientDuringPass }
 }
 
-/// How much is told of a rejection.
+/// How much the explanation of a rejection contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Cause,
-    /// What would help as well, and what would be in the way then, for so many causes.
+    /// Also what would help, and then the cause that would remain, with its remedies; for at most this many further causes.
     Remedies(u32),
 }
 
 impl Detail {
     const ALL: Self = Self::Remedies(CAUSES_MAX);
 
-    /// What is told of the next cause, if it is told.
+    /// How much is explained of the next cause; `None` if it is left out.
     fn next(self) -> Option<Self> {
         match self {
             Self::Cause | Self::Remedies(0) => None,

@@ -33,7 +33,7 @@ pub const VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Hash of everything except nodes and pods, and of the span of time for which all of this counts.
+    /// Hash of everything except nodes and pods, and of the span of [`VALID_FOR`] in which it was made: the memory ends with that span.
     general: u64,
     /// Hash of all pods, as far as the constraints of other pods see them.
     neighbours: u64,
@@ -201,7 +201,7 @@ fn neighbours(input: &Input<'_>) -> u64 {
     input.objects.pods.iter().chain(input.virtual_pods).fold(0, |sum, pod| sum.wrapping_add(of(pod)))
 }
 
-/// The number of the span of `VALID_FOR` that a time is in: all that was settled is forgotten when the next one begins.
+/// Numbers the spans of `VALID_FOR` since 1970. When a new span begins, everything is evaluated again.
 fn span_of(now: Timestamp) -> u64 {
     now.as_second().div_euclid(VALID_FOR.as_secs()).cast_unsigned()
 }

@@ -30,7 +30,7 @@ const WORK_DIVISOR: u64 = 2;
 /// where that could save many: the work is better spent on improving.
 const STRATEGY_PODS_MAX: usize = 4_000;
 
-/// With more pods than this, the strategies are tried with one guess of what machines cost besides.
+/// Up to this many pods, the strategies are tried a second time, with other costs of a machine besides its price.
 const SECOND_LOOK_PODS_MAX: usize = 2_000;
 
 /// The name of Karpenter's packing.
@@ -149,7 +149,7 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
         vec![Candidate { name: KARPENTER, smallest_types: false, shortfall: least, misplaced: tolerated.clone(), outcome: karpenter }];
     let looks = if queue.len() <= SECOND_LOOK_PODS_MAX && options.simulation.is_none() { 2 } else { 1 };
     for look in 0..looks {
-        // What guides the search is not what plans are compared by: the other guess finds the better one now and then.
+        // These costs only guide the search; plans are compared by the real ones. Now and then the wrong costs lead to the better plan.
         let real_costs = (look == 1).then(|| misjudge_machines(problem));
         for strategy in &strategies {
             if *work >= budget {
@@ -181,7 +181,8 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
     out
 }
 
-/// Lets machines cost nothing besides their price, or as usual where they cost nothing; returns what they cost, by NodePool.
+/// Swaps what machines cost besides their price: nothing where they cost something, the usual amount where they cost nothing. Returns
+/// the real costs, by NodePool.
 fn misjudge_machines(problem: &mut Problem<'_>) -> Vec<u64> {
     let usual = Options::provisioning().machine_cost.nanos();
     let misjudged = |cost: &mut u64| std::mem::replace(cost, if *cost == 0 { usual } else { 0 });
