@@ -1,4 +1,4 @@
-//! Whether anything can be different at the next look: if not, that is left to the tick (ADR 0045).
+//! Whether anything can be different in the next pass. If not, that pass is left to the tick (ADR 0045).
 
 use crate::state::Disruptions;
 use whittle_claims::{Claim, Phase};

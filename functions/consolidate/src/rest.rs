@@ -11,8 +11,8 @@ use whittle_snapshot::load_kept;
 use whittle_units::ClusterName;
 
 impl<P: Rights> Run<'_, P> {
-    /// Whether everything is as the last pass left it, so that this one has nothing to do. Decided with the Nodes of an earlier look:
-    /// whatever else a pass would find or do, it finds again on a newest one.
+    /// Whether everything is as the last pass left it, so that this one has nothing to do. It is decided with the Nodes of an earlier look.
+    /// If there may be something to do, the pass goes on and decides by newly read objects.
     pub(crate) async fn rests(&mut self, cluster: &ClusterName, known: Stored<Disruptions>) -> Result<bool, HandleError> {
         let Stored { value: before, revision } = known;
         let is_quiet = before.is_idle() && before.nominated.is_empty() && before.shadow_commands.is_empty();

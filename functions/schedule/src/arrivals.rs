@@ -30,7 +30,7 @@ impl Record for Burst {
 /// What a run does about pods that arrive.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Nobody has arrived lately.
+    /// Pods are not batched: the plan is made at once.
     Plan,
     /// The burst has lasted as long as one plan may wait: this plan takes what is there, and the next begins to wait anew.
     PlanAndBeginAnew(Burst),
@@ -38,7 +38,7 @@ enum Verdict {
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Whether the plan waits, because pods are still arriving. If so, the doorbell of the next look has been sent.
+    /// Whether the plan waits, because pods are still arriving. If so, the doorbell for the next run has been sent.
     pub(crate) async fn waits_for_more(&self, unbound: &[Pod], report: &mut Report) -> Result<bool, HandleError> {
         let (batching, now) = (self.settings.batching, self.ports.clock().now());
         if !is_arriving(unbound, batching, now) {
@@ -51,7 +51,7 @@ impl<P: Rights> Run<'_, P> {
             Verdict::PlanAndBeginAnew(burst) => (false, burst),
             Verdict::Wait(burst) => (true, burst),
         };
-        // What cannot be remembered would be waited for without an end.
+        // If the beginning of the burst is not stored, every run takes itself for the first, and none ever plans.
         if store.write(self.cluster, &burst, known.revision).await.is_err() {
             report.count("memory_not_kept");
             return Ok(false);
@@ -64,9 +64,10 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Whether the scheduler has given up on a pod within the idle time, or has not looked at one yet. Timestamps of an API server are whole
-/// seconds, rounded down; one from the future is of a clock that differs, and says nothing. A pod that nobody looks at for longer than a
-/// plan may wait is another scheduler's, or has gates; one of Fargate's needs no machine, and one that is deleted is never bound. Pure.
+/// Whether kube-scheduler has marked a pod as unschedulable within the idle time, or has not tried to schedule one yet. Timestamps of an
+/// API server are whole seconds, rounded down; one from the future is of a clock that differs, and does not count. A pod that has not been
+/// tried for longer than a plan may wait is another scheduler's, or has gates. Pods of Fargate need no machine, and deleted pods are never
+/// bound. Pure.
 fn is_arriving(unbound: &[Pod], batching: Batching, now: Timestamp) -> bool {
     let is_within = |since: Option<Timestamp>, span| {
         let age = since.map(|since| now.duration_since(since));
@@ -79,15 +80,15 @@ fn is_arriving(unbound: &[Pod], batching: Batching, now: Timestamp) -> bool {
     })
 }
 
-/// What to do while pods arrive, knowing of the burst what the last run that waited wrote. Pure.
+/// What to do while pods arrive. `known` is what the last run that waited has stored of the burst. Pure.
 fn judge(known: &Burst, batching: Batching, now: Timestamp) -> Verdict {
     let begun = Burst { since: now, seen_at: now };
     if batching.max <= batching.idle {
         return Verdict::Plan;
     }
     let since_seen = now.duration_since(known.seen_at);
-    // A burst is over when no run has waited for it for that long: sooner, runs that come late would begin anew for ever. A clock that
-    // was set back says nothing either.
+    // A burst is over when no run has waited for it for as long as a plan may wait. With a shorter limit, runs that come late would begin
+    // a new burst each time. A clock that was set back begins a new one, too.
     if since_seen < SignedDuration::ZERO || since_seen > batching.max {
         return Verdict::Wait(begun);
     }
@@ -146,10 +147,10 @@ mod tests {
         assert!(!is_arriving(&[marked(100), created(100)], Batching::default(), at(100)), "plans at once");
     }
 
-    /// When plans are made if a look comes each second and pods arrive all the time.
-    fn plans(looks: impl Iterator<Item = i64>) -> Vec<i64> {
+    /// When plans are made if runs come at these times and pods arrive all the time.
+    fn plans(runs: impl Iterator<Item = i64>) -> Vec<i64> {
         let mut known = Burst::default();
-        let look = |second: i64| match judge(&known, BATCHING, at(second)) {
+        let plans_at = |second: i64| match judge(&known, BATCHING, at(second)) {
             Verdict::Plan => Some(second),
             Verdict::PlanAndBeginAnew(burst) => {
                 known = burst;
@@ -160,7 +161,7 @@ mod tests {
                 None
             }
         };
-        looks.filter_map(look).collect()
+        runs.filter_map(plans_at).collect()
     }
 
     #[test]
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(plans(100..140), [110, 120, 130]);
         assert_eq!(plans((100..105).chain(200..212)), [210], "a burst that ended is forgotten");
         assert_eq!(plans((100..110).chain(50..62)), [60], "the clock was set back");
-        assert_eq!(plans([100, 109, 118, 127, 136].into_iter()), [118, 136], "looks that come late do not begin anew");
+        assert_eq!(plans([100, 109, 118, 127, 136].into_iter()), [118, 136], "runs that come late do not begin a new burst");
     }
 
     #[test]

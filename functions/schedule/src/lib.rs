@@ -158,8 +158,8 @@ impl<P: Rights> Run<'_, P> {
         recorded.count_failure(report, "decisions_unrecorded");
     }
 
-    /// Rings `consolidate`, which tells of objects that cannot be read: in a cluster without claims no tick does (ADR 0065). The next run
-    /// repeats what cannot be sent.
+    /// Rings `consolidate`, which reports objects that cannot be read: in a cluster without claims no tick rings it (ADR 0065). If the
+    /// doorbell cannot be sent, the next run sends it.
     async fn ring_for_unreadable(&self, unbound: &ClusterObjects, snapshot: &Snapshot) {
         let is_rung_by_ticks = self.settings.is_shadow() || !snapshot.claims.is_empty() || !snapshot.hidden.is_empty();
         if is_rung_by_ticks || unbound.unreadable.is_empty() {

@@ -88,8 +88,8 @@ pub(crate) fn empty_report() -> Report {
     report
 }
 
-/// Whether none of the objects that a plan can be for is there. One that cannot be read may be one. Overlays count, because a plan
-/// writes their status. Pure.
+/// Whether there is none of the objects that plans are made for. An object that cannot be read might be one. Overlays count, because a
+/// plan writes their status. Pure.
 fn is_empty(seen: &ClusterObjects) -> bool {
     seen.pods.iter().all(|pod| !is_active(pod) || pod.is_bound())
         && seen.capacity_buffers.is_empty()

@@ -13,12 +13,12 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// The condition of a pod that records whether the scheduler has found a node for it.
 pub(crate) const POD_SCHEDULED: &str = "PodScheduled";
-/// Events of one run on pods that have a place; the kube-scheduler's own tell the rest.
+/// The most Events of one run on pods that have a place; later kube-scheduler publishes its own on each pod.
 const NOMINATED_MAX: usize = 100;
 /// Unscheduled pods that get an Event in one run, and those whose reason is recorded. With more of them each has its turn.
 const FAILED_MAX: usize = 200;
 const LEFT_OUT_MAX: usize = 100;
-/// How often a pod that stays unscheduled is looked at again, and its reason told.
+/// How often a pod that stays unscheduled is evaluated again, and its reason published.
 const TOLD_EVERY: SignedDuration = whittle_solver::VALID_FOR;
 
 /// Records why a claim was planned, as a sentence and as data.
