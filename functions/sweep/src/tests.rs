@@ -1,6 +1,7 @@
 mod adopt;
 mod broken;
 mod checks;
+mod classes;
 mod deadlines;
 mod gauges;
 mod many;
@@ -20,8 +21,7 @@ use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{
-    BlockEnds, Claim, ClaimSpec, Deletion, DeletionReason, Event, Machine, NodeClassRecord, Revision, ShiftedZones, Sighting, Stored,
-    mirror, step,
+    BlockEnds, Claim, ClaimSpec, Deletion, DeletionReason, Event, Machine, NodeClassRecord, ShiftedZones, Sighting, mirror, step,
 };
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
@@ -426,55 +426,6 @@ fn mirrors_follow_their_claims() {
     let gone = after(&[begun(), Event::FleetAnswered(machine("i-1")), deletion_requested(), Event::TerminationSent, Event::MachineGone]);
     let left = scene(gone).compare(&[], 100);
     assert_eq!((left.terminate.len(), left.mirrors.len()), (1, 0), "the mirror of an ended claim has to be released");
-}
-
-#[test]
-fn an_unresolved_class_is_refreshed_before_the_next_tick() {
-    let due = |change_it: fn(&mut Scene)| {
-        change(change(reservations::reserved(), |s| s.objects.node_classes = vec![s.classes[0].class.clone()]), change_it)
-    };
-    let refreshes = |change_it| due(change_it).compare(&[], 100).refresh;
-    assert!(!refreshes(|_| {}), "it is resolved");
-    assert!(refreshes(|s| s.classes.clear()));
-    assert!(refreshes(|s| s.classes[0].class.metadata.deletion_timestamp = Some(at(80))), "a predecessor of the same name was deleted");
-    assert!(refreshes(|s| s.objects.node_classes[0].metadata.name = "other".into()));
-    let with_unknown = |reason: &'static str| {
-        let mut scene = due(|_| {});
-        let (list, part) = (&mut scene.classes[0].class.status.conditions, whittle_api::conditions::AMIS_READY);
-        whittle_api::conditions::set(list, part, ConditionStatus::Unknown, reason, "", at(80));
-        scene.compare(&[], 100).refresh
-    };
-    assert!(with_unknown("LookupFailed") && with_unknown("LookupRefused"), "a part of it was not looked up");
-    assert!(!with_unknown("Another"), "nobody knows whether a refresh would help");
-    let edited = |seen: Option<i64>, now: Option<i64>| {
-        let mut scene = due(|_| {});
-        scene.classes[0].class.metadata.generation = seen;
-        scene.objects.node_classes[0].metadata.generation = now;
-        scene.compare(&[], 100).refresh
-    };
-    assert!(edited(Some(1), Some(2)), "its spec has changed since");
-    assert!(!edited(Some(2), Some(2)) && !edited(Some(2), None) && !edited(Some(3), Some(2)));
-    for never in [
-        (|s: &mut Scene| s.uninstalling = true) as fn(&mut Scene),
-        |s| s.objects.node_classes[0].metadata.deletion_timestamp = Some(at(80)),
-        |s| s.objects.node_classes.clear(),
-    ] {
-        let mut scene = due(never);
-        scene.classes.clear();
-        assert!(!scene.compare(&[], 100).refresh, "nothing is launched with it");
-    }
-}
-
-#[test]
-fn a_machine_of_a_missing_class_is_kept() {
-    // Neither the class nor its record exists in these scenes.
-    let scene = scene(registered());
-    assert!(scene.objects.node_classes.is_empty() && scene.classes.is_empty());
-    check_never_ends(&scene);
-    let claims = [Stored { value: scene.claims[0].clone(), revision: Revision(1) }];
-    let noted = crate::drift::find_drift(&claims, &scene.objects, &[], &scene.instances, at(100));
-    let drifted = |claim: &Claim| whittle_api::conditions::find(&claim.conditions, whittle_api::conditions::DRIFTED).is_some();
-    assert!(noted.iter().all(|(_, next)| !drifted(next) && next.deletion.is_none()), "nor has it drifted");
 }
 
 #[test]

@@ -2,44 +2,55 @@
 
 use super::*;
 
+/// Being deleted, and held by our finalizer.
 pub(super) fn held(meta: &mut ObjectMeta) {
     meta.deletion_timestamp = Some(at(50));
     meta.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
 }
 
-#[test]
-fn objects_held_by_our_finalizer_are_released_without_claim_and_machine() {
-    let orphaned = change(scene(registered()), |s| {
+/// A Node and its NodeClaim that are being deleted, without claim and machine.
+fn orphaned() -> Scene {
+    change(scene(registered()), |s| {
         s.claims.clear();
         s.instances.clear();
         s.objects.nodes = vec![node(false)];
         held(&mut s.objects.nodes[0].metadata);
         held(&mut s.objects.node_claims[0].metadata);
-    });
-    let (first, second) = orphaned.twice(30);
+    })
+}
+
+#[test]
+fn objects_held_by_our_finalizer_are_released_without_claim_and_machine() {
+    let (first, second) = orphaned().twice(30);
     assert!(first.release_mirrors.is_empty() && first.release_nodes.is_empty());
     assert_eq!((second.release_mirrors, second.release_nodes), (vec!["default-1".to_owned()], vec!["n".to_owned()]));
-    let shifted = change(orphaned.clone(), |s| {
-        s.shifted.ids.insert("use1-az1".into());
-        for meta in [&mut s.objects.nodes[0].metadata, &mut s.objects.node_claims[0].metadata] {
-            meta.labels.insert(labels::ZONE_ID.into(), "use1-az1".into());
-        }
-    });
-    let hidden = shifted.twice(30).1;
-    assert!(hidden.release_mirrors.is_empty() && hidden.release_nodes.is_empty(), "EC2 may hide machines of a shifted zone");
-    let running = change(orphaned.clone(), |s| s.instances = vec![instance("i-1")]).twice(30).1;
-    assert!(running.release_mirrors.is_empty() && running.release_nodes.is_empty(), "its machine runs");
-    let theirs = change(orphaned.clone(), |s| {
-        s.objects.node_claims[0].spec.node_class_ref.group = "karpenter.kwok.sh".into();
-        s.objects.node_claims[0].status.provider_id = "kwok://n".into();
-        s.objects.nodes[0].spec.provider_id = "kwok://n".into();
-    });
-    let theirs = theirs.twice(30).1;
-    assert!(theirs.release_mirrors.is_empty() && theirs.release_nodes.is_empty(), "another provider's, under the same finalizer");
     // A policy may have kept the Node from being released when its claim ended.
-    let ended = change(orphaned.clone(), |s| s.claims = vec![ended()]).twice(30).1;
-    assert_eq!(ended.release_nodes, ["n"]);
-    let speaking = change(orphaned, |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
+    let with_claim = change(orphaned(), |s| s.claims = vec![ended()]).twice(30).1;
+    assert_eq!(with_claim.release_nodes, ["n"]);
+}
+
+#[test]
+fn objects_whose_machine_may_run_or_that_are_not_ours_keep_the_finalizer() {
+    type Change = fn(&mut Scene);
+    let keeps: [(&str, Change); 3] = [
+        ("its machine runs", |s| s.instances = vec![instance("i-1")]),
+        ("EC2 may hide machines of a shifted zone", |s| {
+            s.shifted.ids.insert("use1-az1".into());
+            for meta in [&mut s.objects.nodes[0].metadata, &mut s.objects.node_claims[0].metadata] {
+                meta.labels.insert(labels::ZONE_ID.into(), "use1-az1".into());
+            }
+        }),
+        ("another provider's, under the same finalizer", |s| {
+            s.objects.node_claims[0].spec.node_class_ref.group = "karpenter.kwok.sh".into();
+            s.objects.node_claims[0].status.provider_id = "kwok://n".into();
+            s.objects.nodes[0].spec.provider_id = "kwok://n".into();
+        }),
+    ];
+    for (why, keep) in keeps {
+        let found = change(orphaned(), keep).twice(30).1;
+        assert!(found.release_mirrors.is_empty() && found.release_nodes.is_empty(), "{why}");
+    }
+    let speaking = change(orphaned(), |s| s.objects.nodes[0].status.conditions[0].status = ConditionStatus::True).twice(30).1;
     assert!(speaking.release_nodes.is_empty(), "its kubelet is alive");
 }
 
