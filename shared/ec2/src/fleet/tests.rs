@@ -215,7 +215,7 @@ fn of_many_errors_a_few_of_each_code_are_listed() {
     let first = ["000", "001", "002"].map(|at| format!("InsufficientInstanceCapacity: no capacity {at}")).join("; ");
     assert_eq!(told, format!("{first}; and 197 more of InsufficientInstanceCapacity"));
     let told = message(many("InsufficientInstanceCapacity").chain([error("UnauthorizedOperation", 0)]).collect());
-    assert!(told.contains("; UnauthorizedOperation: no capacity 000"), "what a user can mend is not among those counted: {told}");
+    assert!(told.contains("; UnauthorizedOperation: no capacity 000"), "an error that a user can remedy is not only counted: {told}");
 }
 
 #[test]
