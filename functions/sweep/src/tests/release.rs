@@ -72,7 +72,7 @@ fn a_node_that_outlives_its_claim_and_machine_is_let_go() {
     let (first, second) = left.twice(30);
     assert_eq!((first.release_nodes, second.release_nodes), (Vec::new(), vec!["n".to_owned()]));
     type Change = fn(&mut Scene);
-    let keeps: [(&str, Change); 7] = [
+    let keeps: [(&str, Change); 8] = [
         ("its machine runs", |s| s.instances = vec![instance("i-1")]),
         ("its kubelet is alive", |s| s.objects.nodes[0] = Node { metadata: s.objects.nodes[0].metadata.clone(), ..node(true) }),
         ("it is not ours", |s| s.objects.nodes[0].metadata.finalizers.clear()),
@@ -80,6 +80,9 @@ fn a_node_that_outlives_its_claim_and_machine_is_let_go() {
         ("nobody has confirmed that its machine ended", |s| s.claims = vec![registered()]),
         ("another controller has it", |s| {
             s.claims[0].annotations.insert(labels::HANDED_OVER.into(), "true".into());
+        }),
+        ("an uninstallation left its machine to the user", |s| {
+            s.claims = vec![after(&[begun(), Event::FleetAnswered(machine("i-1")), joined("n"), Event::LetGo])];
         }),
         ("Whittle is being uninstalled", |s| s.uninstalling = true),
     ];
