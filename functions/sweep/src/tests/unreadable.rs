@@ -309,7 +309,7 @@ fn no_finalizer_is_removed_while_an_unreadable_nodeclaim_may_own_the_machine() {
             s.claims.clear();
             s.instances.clear();
             s.objects.nodes = vec![node(false)];
-            held(&mut s.objects.nodes[0].metadata);
+            super::release::held(&mut s.objects.nodes[0].metadata);
             s.objects.node_claims.clear();
             s.objects.unreadable = vec![odd];
         })

@@ -88,7 +88,7 @@ fn sweep_without(call: &'static str, kind: CloudErrorKind, simulation: &TestWorl
 fn deleted_by_user(by_node: bool) -> TestWorld {
     let simulation = still();
     let (mut node, mut object) = (super::node(true), super::shown(&super::registered()));
-    super::held(if by_node { &mut node.metadata } else { &mut object.metadata });
+    super::release::held(if by_node { &mut node.metadata } else { &mut object.metadata });
     with_pool(&simulation, node);
     simulation.create(object);
     start_machine(&simulation);
