@@ -420,9 +420,9 @@ fn last_moved_at(claim: &Claim, now: Timestamp) -> Timestamp {
 }
 
 /// One second while pods move; longer while all remaining ones are blocked, and much longer once they have been so for a while, but never
-/// past the time to delete one.
+/// past the time to delete one. One whose time has come and that is still there has lost of its grace period already: its deletion failed.
 fn next_delay(plan: &Drain, moved: Moved, still_for: SignedDuration, now: Timestamp) -> SignedDuration {
-    let is_blocked = still_for >= BLOCKED_AFTER;
+    let is_blocked = still_for >= BLOCKED_AFTER && plan.force.is_empty();
     let delay = match (moved.any || plan.are_leaving, moved.are_more_allowed_soon) {
         (true, _) => SHORT_DELAY,
         (false, true) if !is_blocked => SHORT_DELAY,

@@ -55,6 +55,15 @@ pub trait Interceptor: Sync {
         let _ = pod;
         Ok(())
     }
+    /// Before a pod is deleted.
+    ///
+    /// # Errors
+    ///
+    /// What the API server is to answer.
+    fn delete_pod(&self, pod: &PodKey) -> Result<(), ClusterError> {
+        let _ = pod;
+        Ok(())
+    }
 }
 
 /// A policy that refuses every change of a Node.
@@ -134,6 +143,7 @@ impl<I: Interceptor> Evictions for InterceptedApiServer<'_, I> {
         self.ports.evict(cluster, pod).await
     }
     async fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> Result<(), ClusterError> {
+        self.interceptor.delete_pod(pod)?;
         self.ports.delete_pod(cluster, pod, grace_seconds).await
     }
 }

@@ -1,13 +1,13 @@
 //! Drains that nothing moves on: how often they are looked at.
 
-use super::over_sim::{Scene, budget, ending, running};
+use super::over_sim::{Scene, budget, ending, planned, running};
 use super::{grace, pod, protected, terminating};
 use futures::executor::block_on;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
-use whittle_claims::{DeletionReason, Event, step};
-use whittle_ports::ClaimStore;
-use whittle_testkit::at;
+use whittle_claims::{DeletionReason, Event, PodKey, step};
+use whittle_ports::{ClaimStore, ClusterError, Settings};
+use whittle_testkit::{InterceptedApiServer, Interceptor, at};
 
 /// A node whose only pod is held by a budget.
 fn held(deadline: Option<i64>) -> Scene {
@@ -65,6 +65,30 @@ fn a_blocked_drain_never_oversleeps_the_time_to_delete_a_pod() {
     let mut scene = held(Some(1000));
     assert_eq!([0, 400, 930, 940].map(|second| delay(&mut scene, second)), [5, 30, 11, 1]);
     scene.set_time(941);
+    assert_eq!(scene.run().counted("forced"), 1);
+}
+
+/// An API server that has too much to do to delete pods.
+struct DeletesNoPods;
+
+impl Interceptor for DeletesNoPods {
+    fn delete_pod(&self, pod: &PodKey) -> Result<(), ClusterError> {
+        Err(ClusterError::Throttled { what: format!("Pod {}/{}", pod.namespace, pod.name) })
+    }
+}
+
+/// What is left of the last half minute of a spot machine would pass with a longer delay.
+#[test]
+fn a_deletion_that_fails_is_soon_repeated_however_long_the_drain_was_blocked() {
+    let mut scene = held(Some(1000));
+    assert_eq!([0, 400].map(|second| delay(&mut scene, second)), [5, 30]);
+    scene.set_time(941);
+    let ports = scene.simulation.ports();
+    let server = InterceptedApiServer { ports: &ports, interceptor: DeletesNoPods };
+    let report = block_on(crate::handle(server.adapters(), &Settings::default(), &planned().key)).unwrap();
+    assert_eq!((report.counted("forced"), report.counted("evictions_failed")), (0, 1));
+    assert_eq!(scene.claim().look_again_at, Some(at(946)));
+    scene.set_time(946);
     assert_eq!(scene.run().counted("forced"), 1);
 }
 
