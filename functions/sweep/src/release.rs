@@ -60,8 +60,8 @@ impl<P: Rights> Executor<'_, P> {
         }
     }
 
-    /// Releases a Node once EC2 has denied its machine twice. A policy that keeps it is no failure of the sweep, whose report would be lost
-    /// for as long: `terminate` has told of it in an Event.
+    /// Releases a Node once EC2 has denied its machine twice. A policy that keeps it, or a webhook that fails, is no failure of the sweep,
+    /// whose report would be lost for as long: `terminate` has told of it in an Event.
     async fn release_node(&mut self, name: &str, report: &mut Report) {
         let objects = self.objects;
         let Some(node) = objects.nodes.iter().find(|node| node.metadata.name == name) else { return };
@@ -81,7 +81,7 @@ impl<P: Rights> Executor<'_, P> {
         match outcome {
             Ok(true) => report.count("nodes_released"),
             Ok(false) => {}
-            Err(HandleError::Cluster(error @ ClusterError::Invalid { .. })) => {
+            Err(HandleError::Cluster(error @ (ClusterError::Invalid { .. } | ClusterError::Unavailable { .. }))) => {
                 tracing::warn!(%error, "left for the next sweep");
                 report.count("releases_refused");
             }

@@ -167,27 +167,32 @@ fn a_node_that_nobody_could_delete_is_deleted_once_ec2_has_denied_its_machine_tw
     assert!(simulation.get::<Node>("n").is_none());
 }
 
-/// A policy that lets nobody delete Nodes.
-struct KeepsNodes;
+/// What lets nobody delete Nodes: a policy, or a webhook that fails.
+struct KeepsNodes {
+    answers: bool,
+}
 
 impl Interceptor for KeepsNodes {
     fn delete_node(&self, name: &str) -> Result<(), ClusterError> {
-        Err(NodePolicy::refusal(name))
+        let (cluster, what, message) = (ClusterName::new("c"), name.to_owned(), "failed calling webhook".to_owned());
+        Err(if self.answers { NodePolicy::refusal(name) } else { ClusterError::Unavailable { cluster, what, message } })
     }
 }
 
 /// It may keep the Node for as long as the claim is remembered. A sweep that fails loses its report, and raises an alarm.
 #[test]
-fn a_policy_that_keeps_the_node_of_an_ended_machine_fails_no_sweep() {
-    let mut simulation = left_node();
-    for refused in [0, 0, 1, 1] {
-        let ports = simulation.ports();
-        let guarded = InterceptedApiServer { ports: &ports, interceptor: KeepsNodes };
-        let report = block_on(crate::handle(guarded.adapters(), &Settings::default(), &ClusterName::new("c"))).unwrap();
-        assert_eq!((report.counted("releases_refused"), report.counted("nodes_released")), (refused, 0));
-        simulation.run_for(SignedDuration::from_mins(1));
+fn a_policy_or_webhook_that_keeps_the_node_of_an_ended_machine_fails_no_sweep() {
+    for answers in [true, false] {
+        let mut simulation = left_node();
+        for refused in [0, 0, 1, 1] {
+            let ports = simulation.ports();
+            let guarded = InterceptedApiServer { ports: &ports, interceptor: KeepsNodes { answers } };
+            let report = block_on(crate::handle(guarded.adapters(), &Settings::default(), &ClusterName::new("c"))).unwrap();
+            assert_eq!((report.counted("releases_refused"), report.counted("nodes_released")), (refused, 0));
+            simulation.run_for(SignedDuration::from_mins(1));
+        }
+        assert!(simulation.get::<Node>("n").is_some_and(|node| !node.metadata.is_deleting()));
     }
-    assert!(simulation.get::<Node>("n").is_some_and(|node| !node.metadata.is_deleting()));
 }
 
 fn nodes_of(simulation: &TestWorld) -> ClusterObjects {
