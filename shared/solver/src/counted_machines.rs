@@ -12,7 +12,8 @@ use whittle_model::requirements::from_labels;
 /// An existing machine, as far as counting is concerned.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedMachine {
-    /// Its labels as requirements, those of its NodeClaim if pods are bound to it before its Node has joined; `None` if none are.
+    /// Its labels as requirements: those of its NodeClaim until it is registered, by which pods are placed, too. `None` if no Node has
+    /// joined and no pods are bound to it.
     pub(crate) labels: Option<SetId>,
     pub(crate) taints: TaintsId,
     /// Whether the pass may place pods on it.
@@ -29,8 +30,8 @@ pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, 
     let input = builder.input;
     let mut out = IdVec::with_capacity(input.nodes.len());
     for node in input.nodes {
-        let labels = node.node.as_ref().map(|n| &*n.metadata.labels).or_else(|| Some(node.labels()).filter(|_| !node.pods.is_empty()));
-        let labels = labels.map(|labels| builder.split(&from_labels(labels)).0);
+        let counts = node.node.is_some() || !node.pods.is_empty();
+        let labels = counts.then(|| builder.split(&from_labels(node.labels())).0);
         let taints = builder.taint_table.taints(&node.simulated_taints());
         let mut counted = CountedMachine { labels, taints, offered: builder.is_offered(node), pods: Vec::new(), repels: Vec::new() };
         let mut by_labels = BTreeMap::new();

@@ -310,6 +310,32 @@ fn placed_pods_count_where_running_ones_would() {
     after(&mut world, labels::ZONE, &[1, 1, 4]);
 }
 
+/// A Node gets the labels of its instance type when it is registered. Without one of them it would count for no constraint beside that one,
+/// and its host would be given another pod although it has one.
+#[test]
+fn a_node_that_is_not_registered_yet_counts_by_the_labels_of_its_claim() {
+    let mut world = World::new();
+    world.managed("joined", "launched", 64, json!({labels::ZONE: Z[0]})).0.metadata.labels.remove(labels::ZONE);
+    world.pods("old", 1, &json!({"cpu": "1", "labels": {"app": "web"}}));
+    world.bind("old", "joined");
+    world.pods("web", 2, &web(&[by_zone(), spread(labels::HOSTNAME, "web", 1)], json!({})));
+    after(&mut world, labels::HOSTNAME, &[1, 1, 1]);
+    for pod in ["web-1", "web-2"] {
+        assert!([Some(Z[1]), Some(Z[2])].contains(&world.label_of(pod, labels::ZONE)), "{pod}");
+    }
+}
+
+/// Once it is registered, its own labels count, as for kube-scheduler.
+#[test]
+fn a_registered_node_counts_by_its_own_labels() {
+    let mut world = World::new();
+    world.managed("odd", "registered", 64, json!({labels::ZONE: Z[0]})).0.metadata.labels.remove(labels::ZONE);
+    world.pods("old", 3, &json!({"cpu": "1", "labels": {"app": "web"}}));
+    world.bind("old", "odd");
+    world.pods("web", 3, &web(&[by_zone()], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1, 1]);
+}
+
 /// As kube-scheduler counts: Karpenter counts every pod of the namespace.
 #[test]
 fn an_empty_selector_counts_no_pod() {
