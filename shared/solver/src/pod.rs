@@ -44,7 +44,7 @@ pub(crate) struct Class {
     pub(crate) relaxations: Vec<Relaxation>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: Vec<VolumeUse>,
-    /// Drivers of its volumes without which kube-scheduler binds it to no node.
+    /// Drivers of its volumes without which it cannot be moved to, or is not bound to, a node without a NodePool.
     pub(crate) missed_drivers: BTreeSet<String>,
     /// Alternatives, in order; empty: anywhere.
     pub(crate) places: Vec<VolumePlace>,

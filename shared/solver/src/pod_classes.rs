@@ -87,7 +87,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
             spread: defaults.spread_of(pod),
             requests: RequestSource::of(pod),
             ports: pods::host_ports(pod),
-            missed_drivers: missed_drivers(pod, &volumes),
+            missed_drivers: missed_drivers(builder, pod, &volumes),
             volumes,
             places: builder.volumes.alternatives(pod),
             avoids_spared: candidate.avoids_spared,
@@ -213,10 +213,13 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
 }
 
 /// The drivers of the pod's volumes of which kube-scheduler says that nodes lack them (scheduling 8.5). It says so only of those whose
-/// CSIDriver keeps pods off such nodes.
-fn missed_drivers(pod: &Pod, volumes: &[VolumeUse]) -> BTreeSet<String> {
+/// CSIDriver keeps pods off such nodes. Of a pod that runs it says nothing: its drivers are those that run on its node.
+fn missed_drivers(builder: &ProblemBuilder<'_>, pod: &Pod, volumes: &[VolumeUse]) -> BTreeSet<String> {
     let message = pod.condition("PodScheduled").map(|condition| condition.message.as_str()).unwrap_or_default();
-    let is_missed = |driver: &&String| message.contains(&format!("{driver} CSI driver is not installed on the node"));
+    let is_missed = |driver: &&String| {
+        let runs_with = pod.is_bound() && builder.volumes.has_driver(&pod.spec.node_name, driver);
+        runs_with || message.contains(&format!("{driver} CSI driver is not installed on the node"))
+    };
     volumes.iter().map(|volume| &volume.driver).filter(is_missed).cloned().collect()
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Machine {
     /// Before anything is placed on it.
     pub(crate) start: MachineNow,
     pub(crate) attach_limits: BTreeMap<String, usize>,
-    /// Drivers that it lacks and that kube-scheduler binds some pod to no node without.
+    /// Drivers that it lacks and that some pod misses.
     pub(crate) lacks_drivers: BTreeSet<String>,
     /// In a simulation: accepts only pods that are pending anyway.
     pub(crate) spared: bool,

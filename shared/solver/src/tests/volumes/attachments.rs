@@ -1,6 +1,6 @@
 //! How many volumes a node attaches, and a new machine by its type.
 
-use super::{claim, class, csi, ephemeral, using, volume, waiting};
+use super::{bound, claim, class, csi, ephemeral, using, volume, waiting};
 use crate::tests::world::{World, Z, left, reasons, sizes};
 use serde_json::{Value, json};
 use whittle_api::labels;
@@ -62,6 +62,31 @@ fn a_pod_goes_to_no_foreign_node_on_which_kube_scheduler_misses_its_driver() {
     assert_eq!(planned(true, &[], "0/1 nodes are available: 1 Insufficient cpu."), (1, 0), "the driver keeps no pod off");
     assert_eq!(planned(true, &[], &missed.replace("ebs", "efs")), (1, 0), "another pod's driver");
     assert_eq!(planned(false, &[], missed), (1, 0), "machine after machine would be launched while the driver does not start");
+}
+
+/// Nothing could mount its volumes there: it would be evicted for nothing, and where kube-scheduler keeps it off, again and again.
+#[test]
+fn a_pod_that_runs_moves_to_no_foreign_node_without_the_driver_of_its_volumes() {
+    let moved = |here: &[&str], there: &[&str]| {
+        let mut world = World::new();
+        world.node("foreign", 64, json!({labels::ZONE: Z[0]}));
+        world.managed("old", "initialized", 64, json!({labels::ZONE: Z[0]}));
+        for (node, drivers) in [("old", here), ("foreign", there)] {
+            let drivers: Vec<Value> = drivers.iter().map(|name| json!({"name": name, "nodeID": node})).collect();
+            let csi_node = json!({"metadata": {"name": node}, "spec": {"drivers": drivers}});
+            world.objects.csi_nodes.push(serde_json::from_value(csi_node).unwrap());
+        }
+        bound(&mut world, "data", Z[0]);
+        world.pod("it", using(&["data"]));
+        world.bind("it", "old");
+        let plan = world.solve(&Options { packing: Packing::Reference, ..Options::simulating(["old".to_owned()].into()) });
+        (plan.placements.iter().map(|placement| placement.pods.len()).sum::<usize>(), plan.claims.len())
+    };
+    let driver = ["ebs.csi.aws.com"];
+    assert_eq!(moved(&driver, &[]), (0, 1));
+    assert_eq!(moved(&driver, &["efs.csi.aws.com"]), (0, 1));
+    assert_eq!(moved(&driver, &driver), (1, 0));
+    assert_eq!(moved(&[], &[]), (1, 0), "nothing says that nodes need the driver");
 }
 
 #[test]
