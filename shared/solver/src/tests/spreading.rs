@@ -303,8 +303,8 @@ fn nodes_are_counted_beside_a_constraint_by_host() {
 #[test]
 fn placed_pods_count_where_running_ones_would() {
     let mut world = World::new();
-    world.node("plain", 4, json!({labels::ZONE: Z[0]}));
-    let selects_plain = json!({"cpu": "1", "labels": {"app": "web"}, "nodeSelector": {labels::HOSTNAME: "plain"}});
+    world.node("plain", 4, json!({labels::ZONE: Z[0], "example.com/kind": "plain"}));
+    let selects_plain = json!({"cpu": "1", "labels": {"app": "web"}, "nodeSelector": {"example.com/kind": "plain"}});
     world.pods("pinned", 3, &selects_plain);
     world.pods("web", 3, &web(&[by_zone(), spread(labels::CAPACITY_TYPE, "web", 2)], json!({})));
     after(&mut world, labels::ZONE, &[1, 1, 4]);
