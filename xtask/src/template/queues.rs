@@ -48,7 +48,7 @@ fn tick_queue(events: &str, function: &str) -> Option<String> {
     let arm = format!("Function::{} => Some(Doorbell::", title(function));
     let (_, rest) = events.split_once(&arm)?;
     let doorbell: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
-    QUEUES.iter().find(|(known, _)| *known == doorbell).map(|(_, queue)| (*queue).to_owned())
+    QUEUES.iter().find(|(known, _)| known.eq_ignore_ascii_case(&doorbell)).map(|(_, queue)| (*queue).to_owned())
 }
 
 /// Whether a schedule of the transformed template calls the function.
@@ -88,9 +88,12 @@ fn without_tests(module: &str) -> &str {
     module.split_once("#[cfg(test)]").map_or(module, |(code, _)| code)
 }
 
-/// The queues of the doorbells that the code constructs.
+/// The queues of the doorbells that the code constructs, by their fields or by a function such as `Doorbell::sweep`.
 fn rung_queues(source: &str) -> BTreeSet<String> {
-    QUEUES.iter().filter(|(doorbell, _)| source.contains(&format!("Doorbell::{doorbell} "))).map(|(_, queue)| (*queue).to_owned()).collect()
+    let constructs = |doorbell: &str| {
+        source.contains(&format!("Doorbell::{doorbell} ")) || source.contains(&format!("Doorbell::{}(", doorbell.to_ascii_lowercase()))
+    };
+    QUEUES.iter().filter(|(doorbell, _)| constructs(doorbell)).map(|(_, queue)| (*queue).to_owned()).collect()
 }
 
 /// The queues that the function's role may send to.
@@ -125,6 +128,7 @@ mod tests {
         let events = "Function::Sweep => Some(Doorbell::Sweep { cluster, is_tick: true }),\nFunction::Relay => None,";
         assert_eq!(tick_queue(events, "sweep").as_deref(), Some("SweepQueue"));
         assert_eq!(tick_queue(events, "relay"), None);
+        assert_eq!(tick_queue("if function == Function::Sweep => Some(Doorbell::sweep(cluster)),", "sweep").as_deref(), Some("SweepQueue"));
         let template = json!({"Resources": {"SweepTick": {"Type": "AWS::Scheduler::Schedule",
             "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}}}}}});
         assert!(has_tick(&template, "sweep") && !has_tick(&template, "relay"));
@@ -134,6 +138,7 @@ mod tests {
     fn what_a_tick_rings_besides_is_read_without_its_tests() {
         let module = "ring(Doorbell::Register { cluster });\n#[cfg(test)]\nmod tests { Doorbell::Launch { cluster } }";
         assert_eq!(rung_queues(without_tests(module)), BTreeSet::from(["NodesQueue".to_owned()]));
+        assert_eq!(rung_queues("ring(Doorbell::register(cluster))"), BTreeSet::from(["NodesQueue".to_owned()]));
     }
 
     #[test]
