@@ -322,10 +322,7 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     settings: &Settings,
     cluster: &ClusterName,
 ) -> Result<Snapshot, HandleError> {
-    // Claims first: only the lease holder creates new ones, and one that changes phase meanwhile counts as capacity either way.
-    let listing = ports.store().listing(cluster).await?;
-    let read = ports.cluster().read(cluster, Scope::All, None).await?;
-    joined(ports, settings, cluster, (listing, read), Waits::Long).await
+    load_all(ports, settings, cluster, Waits::Long).await
 }
 
 /// The same to plan for pods that wait for a machine. For them, an offering that EC2 could not deliver is tried again after three minutes,
@@ -335,9 +332,19 @@ pub async fn load_for_pods<P: Ports<Store: ClaimStore + Records + RegionStore, C
     settings: &Settings,
     cluster: &ClusterName,
 ) -> Result<Snapshot, HandleError> {
+    load_all(ports, settings, cluster, Waits::OfPods).await
+}
+
+async fn load_all<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    waits: Waits,
+) -> Result<Snapshot, HandleError> {
+    // Claims first: only the lease holder creates new ones, and one that changes phase meanwhile counts as capacity either way.
     let listing = ports.store().listing(cluster).await?;
     let read = ports.cluster().read(cluster, Scope::All, None).await?;
-    joined(ports, settings, cluster, (listing, read), Waits::OfPods).await
+    joined(ports, settings, cluster, (listing, read), waits).await
 }
 
 /// The same as [`load`], with the Nodes of an earlier look; `None` if there are none that may be used. A run may conclude from it that
