@@ -98,18 +98,28 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     all.into_iter().map(own).collect()
 }
 
-/// The parameters of a CloudFormation template with the values that they allow; empty means any.
-fn parameters(template: &str) -> BTreeMap<String, Vec<String>> {
+/// The lines of the parameters of a CloudFormation template, each with the name of its parameter. The first line of each is the name.
+fn parameter_lines(template: &str) -> Vec<(&str, &str)> {
     let (_, section) = template.split_once("\nParameters:\n").expect("a template has parameters");
-    let mut found = BTreeMap::new();
     let mut name = "";
+    let mut found = Vec::new();
     for line in section.lines().take_while(|line| line.is_empty() || line.starts_with([' ', '#'])) {
         if let Some(start) = line.strip_prefix("  ").filter(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase())) {
             name = start.split(':').next().unwrap_or_default();
-            found.insert(name.to_owned(), Vec::new());
-        } else if let Some(values) = line.trim().strip_prefix("AllowedValues: [") {
+        }
+        found.push((name, line));
+    }
+    found
+}
+
+/// The parameters of a CloudFormation template with the values that they allow; empty means any.
+fn parameters(template: &str) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, line) in parameter_lines(template).into_iter().filter(|(name, _)| !name.is_empty()) {
+        let allowed = found.entry(name.to_owned()).or_default();
+        if let Some(values) = line.trim().strip_prefix("AllowedValues: [") {
             let values = values.trim_end_matches(']').split(',').map(|value| value.trim().trim_matches('"').to_owned());
-            found.insert(name.to_owned(), values.collect());
+            *allowed = values.collect();
         }
     }
     found
@@ -227,16 +237,12 @@ fn the_dumps_that_helps_and_readme_advise_have_the_same_kinds() {
 
 /// Default of each parameter of a CloudFormation template; `required` if it has none.
 fn defaults(template: &str) -> BTreeMap<String, String> {
-    let (_, section) = template.split_once("\nParameters:\n").expect("a template has parameters");
     let mut found = BTreeMap::new();
-    let mut name = "";
-    for line in section.lines().take_while(|line| line.is_empty() || line.starts_with([' ', '#'])) {
-        if let Some(start) = line.strip_prefix("  ").filter(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase())) {
-            name = start.split(':').next().unwrap_or_default();
-            found.insert(name.to_owned(), "required".to_owned());
-        } else if let Some(value) = line.strip_prefix("    Default: ") {
+    for (name, line) in parameter_lines(template).into_iter().filter(|(name, _)| !name.is_empty()) {
+        let default = found.entry(name.to_owned()).or_insert_with(|| "required".to_owned());
+        if let Some(value) = line.strip_prefix("    Default: ") {
             let value = if value == "\"\"" { value } else { value.trim_matches('"') };
-            found.insert(name.to_owned(), format!("`{value}`"));
+            *default = format!("`{value}`");
         }
     }
     found
