@@ -1,14 +1,15 @@
 //! Retries. A doorbell that is delivered twice, or whose run died after it had sent the next one, must not cause two more: while nothing
 //! can be launched, their number would double each time.
 
-use crate::RETRY_DELAY;
 use crate::Rights;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use whittle_claims::{Doorbell, Record};
 use whittle_ports::{HandleError, Queues, Safeguard, Update, update_record};
-use whittle_units::{ClaimName, ClusterName, Timestamp};
+use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
+/// Delay before the next try of claims that a run could not get to. The rate limit permits two calls a second, so that most wait for no more.
+const NEXT_TRY_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// Attempts to write the record against concurrent runs; after that the doorbell is sent without it.
 const WRITE_ATTEMPTS_MAX: usize = 5;
 
@@ -45,11 +46,11 @@ pub(crate) async fn requeue_once<P: Rights>(
             // This doorbell names them all, so the record needs to hold no other.
             claims.extend(pending.claims);
         }
-        Some(NextTry { due_at: now.checked_add(RETRY_DELAY).unwrap_or(Timestamp::MAX), claims: claims.clone() })
+        Some(NextTry { due_at: now.checked_add(NEXT_TRY_DELAY).unwrap_or(Timestamp::MAX), claims: claims.clone() })
     };
     if let Update::Unchanged = update_record(ports, cluster, NAME, WRITE_ATTEMPTS_MAX, next).await? {
         return Ok(());
     }
     let claims = claims.into_iter().collect();
-    Ok(ports.queues().send(Doorbell::Launch { cluster: cluster.clone(), claims }, RETRY_DELAY).await?)
+    Ok(ports.queues().send(Doorbell::Launch { cluster: cluster.clone(), claims }, NEXT_TRY_DELAY).await?)
 }
