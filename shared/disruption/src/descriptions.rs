@@ -190,6 +190,10 @@ impl KeepReason {
             Self::NoRoomToReplace { pool } => {
                 Description::new("NoRoomToReplace", format!("Drifted; NodePool \"{pool}\" has no room for a replacement")).without_event()
             }
+            Self::SoldOut { pool } => {
+                let text = format!("Drifted; no instance type that NodePool \"{pool}\" allows can be launched now");
+                Description::new("SoldOut", text).without_event().values(json!({ "nodePool": pool }))
+            }
             Self::NotReached => Description::new("NotReached", "Not evaluated in this pass; it comes first in the next").without_event(),
             Self::Unchanged => Description::new("Unchanged", "Nothing has changed since it was last evaluated").without_event(),
         }
@@ -391,6 +395,10 @@ mod tests {
         check(
             VerdictReason::Kept(KeepReason::NoRoomToReplace { pool: "s".to_owned() }),
             "kept: drifted; NodePool \"s\" has no room for a replacement",
+        );
+        check(
+            VerdictReason::Kept(KeepReason::SoldOut { pool: "s".to_owned() }),
+            "kept: drifted; no instance type that NodePool \"s\" allows can be launched now",
         );
         check(VerdictReason::Kept(KeepReason::StaticPool), "kept: NodePool is static");
         let savings = Savings::between(Price::from_dollars(0.5), Price::from_dollars(0.25));

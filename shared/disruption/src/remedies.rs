@@ -114,6 +114,7 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
             format!("machines of NodePool {pool} that join: its condition NodeRegistrationHealthy says why the latest did not")
         }
         KeepReason::NoRoomToReplace { pool } => format!("a higher spec.limits.nodes of NodePool {pool}"),
+        KeepReason::SoldOut { pool } => format!("capacity of EC2, or requirements of NodePool {pool} that other types or zones meet"),
         KeepReason::BudgetInvalid { .. }
         | KeepReason::NeedsSeveralNodes(_)
         | KeepReason::PendingPods { .. }

@@ -1,11 +1,15 @@
 //! Replaces drifted nodes of static pools one for one (disruption 10.2).
 
 use super::candidates::Candidate;
+use super::cluster_view::ClusterView;
 use super::pass::Pass;
 use super::static_pools::{PoolCounts, claim_from_template};
 use super::verdict::KeepReason;
 use std::collections::BTreeMap;
+use whittle_api::catalog::InstanceType;
+use whittle_api::karpenter::NodePool;
 use whittle_model::disruption::{Command, Gate, Method, Reason, Savings};
+use whittle_model::requirements::from_requirements;
 
 pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     let mut by_pool: BTreeMap<&'w str, Vec<Candidate<'w>>> = BTreeMap::new();
@@ -24,8 +28,11 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
     for (pool, nodes) in by_pool {
         let allowed = usize::try_from(remaining.of(pool)).unwrap_or(usize::MAX).min(nodes.len());
         let available = replacements_available(pass, pool, &nodes, allowed);
+        let is_sold_out = nodes.first().is_some_and(|node| is_sold_out(pass.view, node.pool));
         for (at, node) in nodes.iter().enumerate() {
-            if at < available {
+            if at < available && is_sold_out {
+                pass.keep(node, KeepReason::SoldOut { pool: pool.to_owned() });
+            } else if at < available {
                 commands.push(replace(node, pass.view.now()));
             } else if at < allowed {
                 pass.keep(node, KeepReason::NoRoomToReplace { pool: pool.to_owned() });
@@ -48,6 +55,19 @@ fn replacements_available(pass: &Pass<'_>, pool: &str, nodes: &[Candidate<'_>], 
         return 0;
     }
     counts.available_nodes(spec).min(allowed)
+}
+
+/// Whether nothing that the pool's template allows can be launched now, as while EC2 has none of its types. Karpenter closes the node all
+/// the same, and opens it again once the launch has failed: as often as it looks, and no node of another pool has its turn meanwhile.
+fn is_sold_out(view: &ClusterView<'_>, pool: &NodePool) -> bool {
+    let wanted = from_requirements(&claim_from_template(pool).requirements);
+    let admitted = view.offerings.admitted(&wanted);
+    let is_sold = |instance_type: &InstanceType| {
+        view.offerings.kinds_of(instance_type).any(|(kind, offering)| offering.available && admitted[kind])
+            && wanted.intersects(&from_requirements(&instance_type.requirements)).is_ok()
+    };
+    let types = view.input.cluster.catalog.get(&pool.metadata.name);
+    types.is_none_or(|types| !types.iter().any(is_sold))
 }
 
 fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {

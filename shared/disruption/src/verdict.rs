@@ -156,6 +156,10 @@ pub enum KeepReason {
     NoRoomToReplace {
         pool: String,
     },
+    /// Drifted; nothing that its static pool allows can be launched now.
+    SoldOut {
+        pool: String,
+    },
     /// The pass ended before the node was evaluated; its last verdict remains.
     NotReached,
     /// Nothing has changed since the last pass found nothing; its last verdict remains.

@@ -1,7 +1,8 @@
 //! Static pools: their number of nodes, and their drift.
 
-use crate::testing::{Scene, enable_static_capacity, noon, owner};
+use crate::testing::{Scene, enable_static_capacity, noon, owner, reason_of};
 use crate::{StaticChange, static_changes};
+use std::sync::Arc;
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, Requirement};
 use whittle_api::{conditions, labels};
@@ -220,6 +221,51 @@ fn drifted_static_nodes_are_replaced_until_none_is_left() {
                 labels.insert(labels::CAPACITY_TYPE.to_owned(), "spot".to_owned());
             }
         }
+    }
+}
+
+/// EC2 has no spot machines but in this zone.
+fn sell_out(scene: &mut Scene, but_zone: &str) {
+    for types in scene.catalog.values_mut() {
+        for offering in Arc::make_mut(types).change().iter_mut().flat_map(|instance_type| &mut instance_type.offerings) {
+            offering.available &= offering.capacity_type() != "spot" || offering.zone() == but_zone;
+        }
+    }
+}
+
+/// Karpenter closes a node for each launch, and opens it again when the launch has failed.
+#[test]
+fn a_drifted_static_node_is_left_alone_while_nothing_that_its_pool_allows_can_be_launched() {
+    let mut none = pool_of(5, 5, None);
+    sell_out(&mut none, "");
+    check_drift(none, "3", 0);
+    let mut in_one_zone = pool_of(5, 5, None);
+    sell_out(&mut in_one_zone, "b");
+    check_drift(in_one_zone, "3", 3);
+    let mut elsewhere = pool_of(5, 5, None);
+    sell_out(&mut elsewhere, "b");
+    elsewhere.the_pool("default").spec.template.metadata.labels.insert(labels::ZONE.to_owned(), "a".to_owned());
+    check_drift(elsewhere, "3", 0);
+}
+
+#[test]
+fn drifted_static_nodes_without_replacements_hold_up_no_other_disruption() {
+    let mut scene = pool_of(2, 2, None);
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    scene.pool("moving");
+    scene.node("m", "moving", 4);
+    scene.pod("p", "m", "100m");
+    let removed = |scene: &Scene| -> Vec<String> {
+        let decision = scene.decide();
+        decision.commands.iter().flat_map(|command| &command.removals).map(|removal| removal.node.clone()).collect()
+    };
+    assert_eq!(removed(&scene), ["n0", "n1"]);
+    sell_out(&mut scene, "");
+    assert_eq!(removed(&scene), ["m"]);
+    let decision = scene.decide();
+    for node in ["n0", "n1"] {
+        let reason = reason_of(&decision, node);
+        assert_eq!(reason.code(), "SoldOut", "{reason}");
     }
 }
 
