@@ -23,14 +23,13 @@ pub(super) fn commands(pass: &mut Pass<'_>) -> Vec<Command> {
     }
     empty.sort_by(Candidate::by_savings_ratio);
     let mut remaining = pass.budget(Reason::Empty);
-    let (mut taken, mut skipped) = (Vec::new(), Vec::new());
-    for candidate in empty {
-        if remaining.take(candidate.pool_name()) { taken.push(candidate) } else { skipped.push(candidate) }
+    let (allowed, closed): (Vec<_>, Vec<_>) = empty.into_iter().partition(|candidate| remaining.of(candidate.pool_name()) > 0);
+    // Before budgets are spent: a node that stays would have the turn of another one, and have it again in each pass.
+    let may_go = spare_nodes_for_pending_pods(pass, allowed);
+    let (taken, skipped): (Vec<_>, Vec<_>) = may_go.into_iter().partition(|candidate| remaining.take(candidate.pool_name()));
+    for candidate in closed.iter().chain(&skipped) {
+        pass.keep_for_budget(candidate, Reason::Empty);
     }
-    for candidate in skipped {
-        pass.keep_for_budget(&candidate, Reason::Empty);
-    }
-    let taken = spare_nodes_for_pending_pods(pass, taken);
     if taken.is_empty() { Vec::new() } else { vec![command(&taken, pass.view.now())] }
 }
 

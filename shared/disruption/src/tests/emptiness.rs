@@ -232,6 +232,21 @@ fn an_empty_node_that_a_pending_pod_fits_is_not_deleted() {
     assert_eq!(scene.validate(&proposal).unwrap().to_string(), "delete: [n1]", "also after the wait");
 }
 
+/// The pod may wait for days, as one that a budget holds on a node that is being drained.
+#[test]
+fn an_empty_node_that_a_pending_pod_fits_takes_no_other_its_turn() {
+    let mut scene = nodes(3).best();
+    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.pod("waits", "", "1");
+    let decision = scene.expect(&["empty delete [n1]"]);
+    assert_eq!(["n0", "n2"].map(|node| reason_of(&decision, node).code()), ["PendingPods", "Budget"]);
+    scene.node("z", "default", 8);
+    scene.expect(&["empty delete [z]"]);
+    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    let decision = scene.expect(&[]);
+    assert_eq!(["n0", "n1", "n2", "z"].map(|node| reason_of(&decision, node).code()), ["Budget"; 4]);
+}
+
 #[test]
 fn an_empty_node_that_a_pod_of_a_going_node_fits_is_not_deleted() {
     let mut scene = nodes(1).best();
