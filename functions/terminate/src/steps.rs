@@ -121,7 +121,7 @@ impl<P: Rights> Run<P> {
             self.set_condition(VOLUMES_DETACHED, ConditionStatus::Unknown, "AwaitingVolumeDetachment", now).await?;
             let waits = ClusterEvent::normal(Involved::object(node), "AwaitingVolumeDetachment", awaiting(&attached));
             self.publish(waits).await;
-            return Ok(Next::RequeueAfter(SHORT_DELAY));
+            return Ok(Next::RequeueAfter(detachment_delay(&self.claim.value, now)));
         }
         let (status, reason) = if attached.is_empty() {
             (ConditionStatus::True, VOLUMES_DETACHED)
@@ -432,6 +432,16 @@ fn next_delay(plan: &Drain, moved: Moved, still_for: SignedDuration, now: Timest
     };
     let to_force = plan.next_force_at.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
     to_force.map_or(delay, |at| at.min(delay))
+}
+
+/// One second while volumes are being detached; much longer once one has not been for a while, as where nobody detaches it any more, but
+/// never past the deadline up to which it is waited for.
+fn detachment_delay(claim: &Claim, now: Timestamp) -> SignedDuration {
+    let since = find(&claim.conditions, VOLUMES_DETACHED).and_then(|waits| waits.last_transition_time).unwrap_or(now);
+    let delay = if now.duration_since(since) >= BLOCKED_AFTER { BLOCKED_DELAY } else { SHORT_DELAY };
+    let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
+    let to_deadline = deadline.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
+    to_deadline.map_or(delay, |left| left.min(delay))
 }
 
 pub(crate) fn awaiting(attached: &[String]) -> String {

@@ -1,7 +1,7 @@
 //! Drains that nothing moves on: how often they are looked at.
 
 use super::over_sim::{Scene, budget, ending, planned, running};
-use super::{grace, pod, protected, terminating};
+use super::{NODE, attachment, grace, pod, protected, terminating};
 use futures::executor::block_on;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
@@ -66,6 +66,29 @@ fn a_blocked_drain_never_oversleeps_the_time_to_delete_a_pod() {
     assert_eq!([0, 400, 930, 940].map(|second| delay(&mut scene, second)), [5, 30, 11, 1]);
     scene.set_time(941);
     assert_eq!(scene.run().counted("forced"), 1);
+}
+
+/// A node without pods, and with a volume that nobody detaches.
+fn with_volume(deadline: Option<i64>) -> Scene {
+    let scene = Scene::of(&ending(deadline.map(at)));
+    scene.create(attachment("va-1", "pv-1", NODE));
+    scene
+}
+
+#[test]
+fn a_volume_that_is_not_detached_is_looked_at_less_often_after_a_while() {
+    let mut scene = with_volume(None);
+    assert_eq!([0, 5, 6, 304].map(|second| delay(&mut scene, second)), [5, 1, 1, 1], "the first is that of an empty node");
+    assert_eq!([305, 335, 3600].map(|second| delay(&mut scene, second)), [30, 30, 30]);
+    assert_eq!(scene.claim().phase.name(), "Draining");
+}
+
+#[test]
+fn a_volume_is_never_waited_for_past_the_deadline() {
+    let mut scene = with_volume(Some(1000));
+    assert_eq!([0, 5, 400, 980, 1000].map(|second| delay(&mut scene, second)), [5, 1, 30, 21, 1]);
+    scene.set_time(1001);
+    assert_eq!(scene.run().counted("termination_sent"), 1);
 }
 
 /// An API server that has too much to do to delete pods.
