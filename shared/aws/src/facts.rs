@@ -1,7 +1,7 @@
 //! Converts the response of DescribeInstanceTypes to instance type facts.
 
 use aws_sdk_ec2::types as sdk;
-use whittle_ec2::facts::{Accelerator, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, clock_mhz};
+use whittle_ec2::facts::{Accelerator, CardEfa, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, clock_mhz};
 
 fn count(number: Option<i32>) -> u32 {
     number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
@@ -57,15 +57,17 @@ pub(crate) fn of(entry: &sdk::InstanceTypeInfo) -> Option<InstanceTypeFacts> {
 
 fn network(facts: &mut InstanceTypeFacts, network: Option<&sdk::NetworkInfo>) {
     let Some(network) = network else { return };
+    facts.efa_interfaces = count(network.efa_info().and_then(sdk::EfaInfo::maximum_efa_interfaces));
+    let has_efa = facts.efa_interfaces > 0;
     let card = |card: &sdk::NetworkCardInfo| NetworkCard {
         index: count(card.network_card_index),
         interfaces: count(card.maximum_network_interfaces),
+        efa: CardEfa::of(card.interface_types().iter().filter(|_| has_efa).map(sdk::NetworkCardInterfaceType::as_str)),
     };
     facts.default_network_card = count(network.default_network_card_index);
     facts.network_cards = network.network_cards().iter().map(card).collect();
     facts.ipv4_per_interface = count(network.ipv4_addresses_per_interface);
     facts.ena = matches!(network.ena_support(), Some(sdk::EnaSupport::Required | sdk::EnaSupport::Supported));
-    facts.efa_interfaces = count(network.efa_info().and_then(sdk::EfaInfo::maximum_efa_interfaces));
     facts.encryption_in_transit = network.encryption_in_transit_supported.unwrap_or(false);
 }
 

@@ -118,7 +118,7 @@ fn facts(entry: &Entry, on_demand: bool, spot: bool) -> InstanceTypeFacts {
         cpu_manufacturer: "Intel".to_owned(),
         hypervisor: "nitro".to_owned(),
         usage_classes: classes.into_iter().filter(|(sold, _)| *sold).map(|(_, name)| name.to_owned()).collect(),
-        network_cards: vec![NetworkCard { index: 0, interfaces: 1 }],
+        network_cards: vec![NetworkCard { interfaces: 1, ..NetworkCard::default() }],
         // Each interface keeps one address for itself, and two pods use the host's.
         ipv4_per_interface: pods.saturating_sub(1),
         ena: true,

@@ -2,7 +2,7 @@ use super::*;
 use crate::{Ec2Discovery, Isolation};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use whittle_ec2::facts::Catalog;
+use whittle_ec2::facts::{CardEfa, Catalog};
 use whittle_ec2::network::{ImageVariant, PlacementGroup};
 use whittle_ports::{CloudError, CloudErrorKind, Discovery};
 use whittle_units::Price;
@@ -218,6 +218,20 @@ fn read<const N: usize>(types: &str, list: [(u16, String); N], known: Option<&Ca
     let read = run(discovery(&wire, Isolation::Reachable).catalog(known.as_deref())).unwrap();
     assert!(wire.answers.lock().unwrap().is_empty(), "each response is asked for");
     (Catalog::decode(&read.blob).unwrap(), read.prices_failed)
+}
+
+#[test]
+fn what_a_network_card_takes_is_read_of_types_with_efa() {
+    const SLOTS: &str = "<maximumNetworkInterfaces>3</maximumNetworkInterfaces>";
+    let first_card = |efa: &str| {
+        let types = TYPES.replace(SLOTS, &format!("{SLOTS}<interfaceTypeSet><item>interface</item></interfaceTypeSet>"));
+        let types = types.replace("<enaSupport>", &format!("{efa}<enaSupport>"));
+        let (catalog, _) = read(&types, [no_access()], None);
+        let facts = catalog.facts("m5.large").unwrap();
+        (facts.efa_interfaces, facts.network_cards[0].efa)
+    };
+    assert_eq!(first_card("<efaInfo><maximumEfaInterfaces>1</maximumEfaInterfaces></efaInfo>"), (1, CardEfa::None));
+    assert_eq!(first_card(""), (0, CardEfa::Any), "of most types it says nothing");
 }
 
 fn no_access() -> (u16, String) {

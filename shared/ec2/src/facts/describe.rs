@@ -1,6 +1,6 @@
 //! Reads instance types from the JSON that AWS's command line prints.
 
-use super::{Accelerator, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, clock_mhz};
+use super::{Accelerator, CardEfa, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, clock_mhz};
 use serde_json::Value;
 
 /// The facts of an entry of `aws ec2 describe-instance-types`. What is missing is zero or empty.
@@ -10,6 +10,15 @@ pub fn from_describe(entry: &Value) -> InstanceTypeFacts {
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let texts = |value: &Value| items(value).iter().map(text).collect::<Vec<_>>();
     let (cpu, network, storage) = (&entry["ProcessorInfo"], &entry["NetworkInfo"], &entry["InstanceStorageInfo"]);
+    let efa_interfaces = number(&network["EfaInfo"]["MaximumEfaInterfaces"]);
+    let card = |card: &Value| {
+        let types = if efa_interfaces > 0 { texts(&card["InterfaceTypes"]) } else { Vec::new() };
+        NetworkCard {
+            index: number(&card["NetworkCardIndex"]),
+            interfaces: number(&card["MaximumNetworkInterfaces"]),
+            efa: CardEfa::of(types.iter().map(String::as_str)),
+        }
+    };
     InstanceTypeFacts {
         name: text(&entry["InstanceType"]),
         architectures: texts(&cpu["SupportedArchitectures"]),
@@ -48,13 +57,10 @@ pub fn from_describe(entry: &Value) -> InstanceTypeFacts {
         storage_gb: storage["TotalSizeInGB"].as_u64(),
         storage_nvme: text(&storage["NvmeSupport"]),
         default_network_card: number(&network["DefaultNetworkCardIndex"]),
-        network_cards: items(&network["NetworkCards"])
-            .iter()
-            .map(|card| NetworkCard { index: number(&card["NetworkCardIndex"]), interfaces: number(&card["MaximumNetworkInterfaces"]) })
-            .collect(),
+        network_cards: items(&network["NetworkCards"]).iter().map(card).collect(),
         ipv4_per_interface: number(&network["Ipv4AddressesPerInterface"]),
         ena: matches!(network["EnaSupport"].as_str(), Some("required" | "supported")),
-        efa_interfaces: number(&network["EfaInfo"]["MaximumEfaInterfaces"]),
+        efa_interfaces,
         encryption_in_transit: network["EncryptionInTransitSupported"] == true,
         ebs_optimized: text(&entry["EbsInfo"]["EbsOptimizedSupport"]),
         ebs_max_mbps: entry["EbsInfo"]["EbsOptimizedInfo"]["MaximumBandwidthInMbps"].as_u64().and_then(|mbps| u32::try_from(mbps).ok()),

@@ -125,6 +125,40 @@ pub struct NetworkCard {
     pub index: u32,
     #[serde(rename = "x")]
     pub interfaces: u32,
+    /// Told only of types that have EFA interfaces.
+    #[serde(rename = "e", default, skip_serializing_if = "takes_any_efa")]
+    pub efa: CardEfa,
+}
+
+/// The kinds of EFA interfaces that a network card takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CardEfa {
+    /// Any; also if EC2 did not say, or an earlier release wrote this.
+    #[default]
+    Any,
+    /// Only those without addresses.
+    EfaOnly,
+    None,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn takes_any_efa(efa: &CardEfa) -> bool {
+    *efa == CardEfa::Any
+}
+
+impl CardEfa {
+    /// From EC2's names of the types of interfaces that a card takes; no name at all says nothing.
+    pub fn of<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        if names.is_empty() || names.contains(&"efa") {
+            Self::Any
+        } else if names.contains(&"efa-only") {
+            Self::EfaOnly
+        } else {
+            Self::None
+        }
+    }
 }
 
 impl InstanceTypeFacts {
@@ -134,7 +168,11 @@ impl InstanceTypeFacts {
     }
     /// Interfaces of a network card; `None` when the type has no such card.
     pub fn card_interfaces(&self, index: u32) -> Option<u32> {
-        self.network_cards.iter().find(|card| card.index == index).map(|card| card.interfaces)
+        self.card(index).map(|card| card.interfaces)
+    }
+    /// A network card by its number.
+    pub fn card(&self, index: u32) -> Option<&NetworkCard> {
+        self.network_cards.iter().find(|card| card.index == index)
     }
     /// Kubernetes' name of the first architecture that it supports; empty if there is none.
     pub fn arch(&self) -> &'static str {

@@ -7,7 +7,7 @@
 //! the market, so that a plan never gains by splitting a machine just because a smaller size is cheap by chance.
 
 use super::tables::{DEFAULT_REGION, has_prices, rows, static_on_demand_prices};
-use super::{Accelerator, Catalog, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, Zone};
+use super::{Accelerator, CardEfa, Catalog, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, Zone};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use whittle_units::{Fnv1a, Price};
@@ -197,8 +197,10 @@ fn neuron_device(item: &str) -> Option<NeuronDevice> {
 }
 
 fn card_range(item: &str) -> Option<Vec<NetworkCard>> {
-    let (range, interfaces) = item.split_once(':')?;
+    let (range, taken) = item.split_once(':')?;
     let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let (interfaces, kind) = taken.split_once(':').unwrap_or((taken, ""));
     let interfaces = interfaces.parse().ok()?;
-    Some((first.parse().ok()?..=last.parse().ok()?).map(|index| NetworkCard { index, interfaces }).collect())
+    let efa = CardEfa::of(Some(kind).filter(|kind| !kind.is_empty()));
+    Some((first.parse().ok()?..=last.parse().ok()?).map(|index| NetworkCard { index, interfaces, efa }).collect())
 }

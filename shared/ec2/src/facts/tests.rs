@@ -93,6 +93,33 @@ fn what_ec2_says_of_attachments_is_a_fact() {
     assert!(types.iter().all(|facts| ["shared", "dedicated"].contains(&facts.attachment_limit.as_str())));
 }
 
+#[test]
+fn what_ec2_says_of_network_cards_is_a_fact_of_types_with_efa() {
+    let card = |index: u32, types: Value| json!({"NetworkCardIndex": index, "MaximumNetworkInterfaces": 2, "InterfaceTypes": types});
+    let cards = |efa: u32| {
+        let all = [json!(["interface"]), json!(["interface", "efa", "efa-only"]), json!(["efa-only"]), Value::Null];
+        let all: Vec<Value> = (0..).zip(all).map(|(index, types)| card(index, types)).collect();
+        let entry = json!({"InstanceType": "a.large", "NetworkInfo": {"NetworkCards": all, "EfaInfo": {"MaximumEfaInterfaces": efa}}});
+        from_describe(&entry).network_cards.iter().map(|card| card.efa).collect::<Vec<_>>()
+    };
+    assert_eq!(cards(2), [CardEfa::None, CardEfa::Any, CardEfa::EfaOnly, CardEfa::Any]);
+    assert_eq!(cards(0), [CardEfa::Any; 4], "of most types it says nothing");
+    let first = |name: &str| offline::types().into_iter().find(|facts| facts.name == name).unwrap().network_cards[0].efa;
+    assert_eq!((first("p6-b300.48xlarge"), first("p5en.48xlarge")), (CardEfa::None, CardEfa::Any));
+}
+
+/// The catalog in the table was written by the release before this one, or by one after it that was rolled back.
+#[test]
+fn a_network_card_that_takes_any_efa_interface_is_written_as_before() {
+    let before = json!({"i": 1, "x": 4});
+    let card = NetworkCard { index: 1, interfaces: 4, efa: CardEfa::Any };
+    assert_eq!(serde_json::to_value(&card).unwrap(), before);
+    assert_eq!(serde_json::from_value::<NetworkCard>(before).unwrap(), card);
+    let card = NetworkCard { efa: CardEfa::EfaOnly, ..card };
+    let written = serde_json::to_value(&card).unwrap();
+    assert_eq!((&written["e"], serde_json::from_value::<NetworkCard>(written.clone()).unwrap()), (&json!("efa-only"), card));
+}
+
 /// The catalog in the table was written by the release before this one, or by one after it that was rolled back.
 #[test]
 fn facts_that_only_one_of_two_releases_knows_are_left_out() {

@@ -1,7 +1,7 @@
 //! The fleet request of a claim (aws 7.1 to 7.5, 9.4, 14.2).
 
 use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, keep_min_values, select};
-use super::template::{self, LaunchTemplate, ReservationTarget};
+use super::template::{self, EfaInterface, LaunchTemplate, ReservationTarget};
 use super::{FleetConfig, FleetOverride, FleetRequest, ReservationKind};
 use crate::errors::CreateReason;
 use crate::facts::Catalog;
@@ -294,7 +294,7 @@ pub fn image_for<'a>(amis: &'a [ResolvedAmi], instance_type: &InstanceType) -> O
 }
 
 /// Types that share a template: the same image, kubelet settings, EFA interfaces and reservation.
-type Group<'a> = (&'a str, (u32, &'a BTreeMap<String, String>, &'a BTreeMap<String, String>), u32, Option<&'a str>);
+type Group<'a> = (&'a str, (u32, &'a BTreeMap<String, String>, &'a BTreeMap<String, String>), Vec<EfaInterface>, Option<&'a str>);
 
 /// The kubelet settings of a group and what it can start.
 type Members<'a> = (&'a Resolved, Vec<(&'a Candidate<'a>, &'a Offering)>);
@@ -306,7 +306,8 @@ fn configs(
     subnets: &BTreeMap<String, String>,
 ) -> Result<(Vec<LaunchTemplate>, Vec<FleetConfig>), LaunchError> {
     let class = input.context.class;
-    let asks_for_efa = !input.claim.spec.resources.requests.get(EFA).is_zero();
+    let are_named = class.spec.network_interfaces.as_ref().is_some_and(|named| !named.is_empty());
+    let asks_for_efa = !are_named && !input.claim.spec.resources.requests.get(EFA).is_zero();
     let mut resolved: BTreeMap<&str, Resolved> = BTreeMap::new();
     for candidate in candidates {
         let name = candidate.instance_type.name.as_str();
@@ -321,9 +322,10 @@ fn configs(
         let (Some(image), Some(kubelet)) = (image_for(&class.status.amis, each), resolved.get(each.name.as_str())) else { continue };
         has_image = true;
         let efa = if asks_for_efa { u32::try_from(each.capacity.get(EFA).units_floor()).unwrap_or_default() } else { 0 };
+        let efa = input.catalog.facts(&each.name).map(|facts| template::efa_interfaces(facts, efa)).unwrap_or_default();
         for offering in &candidate.offerings {
             let settings = (kubelet.max_pods, &kubelet.kube_reserved, &kubelet.system_reserved);
-            let group: Group<'_> = (&image.id, settings, efa, offering.label(labels::RESERVATION_ID));
+            let group: Group<'_> = (&image.id, settings, efa.clone(), offering.label(labels::RESERVATION_ID));
             groups.entry(group).or_insert_with(|| (kubelet, Vec::new())).1.push((candidate, offering));
         }
     }
@@ -337,7 +339,7 @@ fn configs(
         if overrides.is_empty() {
             continue;
         }
-        let template = launch_template(input, shared, image, kubelet, efa, reservation)?;
+        let template = launch_template(input, shared, image, kubelet, &efa, reservation)?;
         configs.push(FleetConfig { launch_template: template.name.clone(), overrides });
         templates.insert(template.name.clone(), template);
     }
@@ -398,7 +400,7 @@ fn launch_template(
     shared: &Shared<'_>,
     image: &str,
     kubelet: &Resolved,
-    efa: u32,
+    efa: &[EfaInterface],
     reservation: Option<&str>,
 ) -> Result<LaunchTemplate, LaunchError> {
     let (class, family) = (input.context.class, input.context.family);

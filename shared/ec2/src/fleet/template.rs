@@ -1,5 +1,6 @@
 //! Launch templates: all properties of a machine that a fleet's overrides cannot set (aws 10).
 
+use crate::facts::{CardEfa, InstanceTypeFacts};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -110,9 +111,46 @@ pub(super) fn metadata_options(class: &Ec2NodeClassSpec, region: &str, ipv6: boo
     options
 }
 
-/// The interfaces of machines that have `efa` EFA interfaces (aws 10.3).
-pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: u32, ipv6: bool) -> Vec<TemplateInterface> {
-    let plain = |card_index: Option<u32>, device_index: u32, interface_type: Option<&str>| TemplateInterface {
+/// One network interface of a machine for EFA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EfaInterface {
+    card: u32,
+    device: u32,
+    interface_type: &'static str,
+}
+
+const PLAIN: &str = "interface";
+const EFA: &str = "efa";
+/// An interface without addresses.
+const EFA_ONLY: &str = "efa-only";
+
+/// The interfaces of machines of a type that have `count` EFA interfaces: one on each card that takes any, from the first card on. The
+/// machine's primary interface has addresses and is on card 0, whatever that takes: where it is no EFA interface, it is one more.
+pub(super) fn efa_interfaces(facts: &InstanceTypeFacts, count: u32) -> Vec<EfaInterface> {
+    if count == 0 {
+        return Vec::new();
+    }
+    // A card that EC2 does not tell of is tried.
+    let takes = |card: u32| facts.card(card).map_or(CardEfa::Any, |known| known.efa);
+    let is_one_more = takes(0) != CardEfa::Any;
+    let primary = is_one_more.then_some(EfaInterface { card: 0, device: 0, interface_type: PLAIN });
+    let cards = (0_u32..).filter(|card| takes(*card) != CardEfa::None).take(usize::try_from(count).unwrap_or(usize::MAX));
+    let efa = cards.map(|card| EfaInterface {
+        card,
+        device: match (card, facts.card_interfaces(card)) {
+            (0, _) => u32::from(is_one_more),
+            // It has no second interface.
+            (_, Some(1)) => 0,
+            _ => 1,
+        },
+        interface_type: if takes(card) == CardEfa::EfaOnly { EFA_ONLY } else { EFA },
+    });
+    primary.into_iter().chain(efa).collect()
+}
+
+/// The interfaces of machines (aws 10.3). `efa` are those that the claim asks for, if any.
+pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: &[EfaInterface], ipv6: bool) -> Vec<TemplateInterface> {
+    let with_addresses = |card_index: Option<u32>, device_index: u32, interface_type: Option<&str>| TemplateInterface {
         card_index,
         device_index,
         interface_type: interface_type.map(str::to_owned),
@@ -123,28 +161,24 @@ pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: u32, ipv6: bool) -> Vec<
         primary_ipv6: ipv6.then_some(true),
         connection_tracking: class.connection_tracking.clone().filter(|tracking| *tracking != ConnectionTracking::default()),
     };
+    let on_card = |card: u32, device_index: u32, interface_type: &str| {
+        if interface_type == EFA_ONLY {
+            // It has no addresses, so address fields must be omitted.
+            return TemplateInterface {
+                card_index: Some(card),
+                device_index,
+                interface_type: Some(interface_type.to_owned()),
+                ..TemplateInterface::default()
+            };
+        }
+        with_addresses(Some(card), device_index, Some(interface_type).filter(|kind| !kind.is_empty()))
+    };
     if let Some(named) = class.network_interfaces.as_deref().filter(|named| !named.is_empty()) {
         let index = |number: i32| u32::try_from(number).unwrap_or_default();
-        return named
-            .iter()
-            .map(|nic| {
-                let (card, device) = (index(nic.network_card_index), index(nic.device_index));
-                let kind = nic.interface_type.as_str();
-                if kind == "efa-only" {
-                    // It has no addresses, so address fields must be omitted.
-                    return TemplateInterface {
-                        card_index: Some(card),
-                        device_index: device,
-                        interface_type: Some(kind.to_owned()),
-                        ..TemplateInterface::default()
-                    };
-                }
-                plain(Some(card), device, Some(kind).filter(|kind| !kind.is_empty()))
-            })
-            .collect();
+        return named.iter().map(|nic| on_card(index(nic.network_card_index), index(nic.device_index), &nic.interface_type)).collect();
     }
-    if efa > 0 {
-        return (0..efa).map(|card| plain(Some(card), u32::from(card > 0), Some("efa"))).collect();
+    if efa.is_empty() {
+        return vec![with_addresses(None, 0, None)];
     }
-    vec![plain(None, 0, None)]
+    efa.iter().map(|each| on_card(each.card, each.device, each.interface_type)).collect()
 }

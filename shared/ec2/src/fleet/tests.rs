@@ -1,4 +1,5 @@
 use super::*;
+use crate::facts::{CardEfa, InstanceTypeFacts, NetworkCard};
 use crate::golden::{Case, files};
 use crate::instance_types::{Context, resolve};
 use crate::user_data::tests::{access, without_layout};
@@ -229,6 +230,58 @@ fn a_fleet_without_machines_is_a_stock_out_only_when_every_error_is_one() {
     assert!(!is_stock_out(&["InsufficientInstanceCapacity", "UnauthorizedOperation"]));
     assert!(!is_stock_out(&["RequestLimitExceeded"]), "throttling is no stock-out");
     assert!(!is_stock_out(&[]));
+}
+
+fn facts_of(name: &str) -> InstanceTypeFacts {
+    crate::facts::offline::types().into_iter().find(|facts| facts.name == name).unwrap()
+}
+
+/// The interfaces of a machine for EFA, as `card.number type`.
+fn efa_layout(facts: &InstanceTypeFacts) -> Vec<String> {
+    let asked = template::efa_interfaces(facts, facts.efa_interfaces);
+    let interfaces = template::interfaces(&on_demand().class.spec, &asked, true);
+    for each in &interfaces {
+        let has_addresses = each.interface_type.as_deref() != Some("efa-only");
+        assert_eq!(each.ipv6_address_count, has_addresses.then_some(1), "{each:?}");
+    }
+    let text = |each: &TemplateInterface| {
+        format!("{}.{} {}", each.card_index.unwrap(), each.device_index, each.interface_type.as_deref().unwrap_or_default())
+    };
+    interfaces.iter().map(text).collect()
+}
+
+#[test]
+fn an_efa_interface_is_on_each_card_that_takes_one_and_the_primary_interface_on_card_0() {
+    assert_eq!(efa_layout(&facts_of("p4d.24xlarge")), ["0.0 efa", "1.1 efa", "2.1 efa", "3.1 efa"]);
+    assert_eq!(efa_layout(&facts_of("i7ie.48xlarge")), ["0.0 efa"], "it has one, and two cards that take it");
+    assert_eq!(efa_layout(&facts_of("hpc6id.32xlarge")), ["0.0 efa", "1.0 efa"], "its cards have one interface");
+    let layout = efa_layout(&facts_of("p6-b300.48xlarge"));
+    assert_eq!((layout.len(), layout[16].as_str()), (17, "16.1 efa"), "sixteen, and one for addresses");
+    assert_eq!(layout[..2], ["0.0 interface", "1.1 efa"]);
+    let mut facts = facts_of("p4d.24xlarge");
+    facts.network_cards[1] = NetworkCard { index: 1, interfaces: 1, efa: CardEfa::EfaOnly };
+    assert_eq!(efa_layout(&facts), ["0.0 efa", "1.0 efa-only", "2.1 efa", "3.1 efa"]);
+    facts.network_cards[0].efa = CardEfa::EfaOnly;
+    assert_eq!(efa_layout(&facts)[..2], ["0.0 interface", "0.1 efa-only"], "the primary interface has addresses");
+    facts.network_cards.clear();
+    assert_eq!(efa_layout(&facts), ["0.0 efa", "1.1 efa", "2.1 efa", "3.1 efa"], "EC2 did not tell of its cards");
+    assert!(template::efa_interfaces(&facts, 0).is_empty());
+}
+
+#[test]
+fn types_with_as_many_efa_interfaces_on_other_cards_have_other_launch_templates() {
+    let mut case = Case::read(&files("launch", "024-efa-requested.yaml")[0]);
+    let types = ["p6-b300.48xlarge", "trn2.48xlarge"];
+    case.facts["types"] = json!(types);
+    case.facts["onDemandPrices"] = json!({"p6-b300.48xlarge": 142.0, "trn2.48xlarge": 42.0});
+    let launch = prepared(&case).unwrap();
+    for (name, interfaces) in types.into_iter().zip([17, 16]) {
+        let is_of_type = |config: &&FleetConfig| config.overrides.iter().any(|entry| entry.instance_type == name);
+        let config = launch.request.configs.iter().find(is_of_type).unwrap();
+        assert!(config.overrides.iter().all(|entry| entry.instance_type == name), "{config:?}");
+        let template = launch.templates.iter().find(|template| template.name == config.launch_template).unwrap();
+        assert_eq!(template.interfaces.len(), interfaces, "{name}");
+    }
 }
 
 #[test]

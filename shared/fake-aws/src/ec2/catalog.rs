@@ -6,7 +6,7 @@ use crate::params::Params;
 use crate::place::Place;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use whittle_ec2::facts::{Accelerator, Gpu, InstanceTypeFacts, NeuronDevice};
+use whittle_ec2::facts::{Accelerator, CardEfa, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice};
 use whittle_units::Timestamp;
 
 pub(super) fn types(place: &mut dyn Place, params: &mut Params) -> Result<Value, Fault> {
@@ -42,8 +42,11 @@ pub(super) fn types(place: &mut dyn Place, params: &mut Params) -> Result<Value,
 
 fn described(facts: &InstanceTypeFacts) -> Value {
     let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let card =
-        |card: &whittle_ec2::facts::NetworkCard| json!({"networkCardIndex": card.index, "maximumNetworkInterfaces": card.interfaces});
+    let has_efa = facts.efa_interfaces > 0;
+    let card = |card: &NetworkCard| {
+        let types = interface_types(if has_efa { card.efa } else { CardEfa::None });
+        json!({"networkCardIndex": card.index, "maximumNetworkInterfaces": card.interfaces, "interfaceTypeSet": types})
+    };
     let storage = facts.storage_gb.map(|size| json!({"totalSizeInGB": size, "nvmeSupport": some(&facts.storage_nvme)}));
     json!({
         "instanceType": facts.name,
@@ -86,6 +89,14 @@ fn described(facts: &InstanceTypeFacts) -> Value {
         "nitroEnclavesSupport": if facts.nitro_enclaves { "supported" } else { "unsupported" },
         "placementGroupInfo": {"supportedStrategies": facts.placement_strategies},
     })
+}
+
+fn interface_types(efa: CardEfa) -> &'static [&'static str] {
+    match efa {
+        CardEfa::Any => &["interface", "efa", "efa-only"],
+        CardEfa::EfaOnly => &["efa-only"],
+        CardEfa::None => &["interface"],
+    }
 }
 
 /// The structure of a type's devices, if it has any.

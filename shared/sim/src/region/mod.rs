@@ -174,7 +174,7 @@ fn with_retired_types(mut catalog: Catalog) -> Catalog {
     facts.gpus = vec![whittle_ec2::facts::Gpu { count: 4, manufacturer: "NVIDIA".to_owned(), name: "V100".to_owned(), memory_mib: 16_384 }];
     facts.storage_gb = None;
     facts.storage_nvme.clear();
-    facts.network_cards = vec![whittle_ec2::facts::NetworkCard { index: 0, interfaces: 8 }];
+    facts.network_cards = vec![whittle_ec2::facts::NetworkCard { interfaces: 8, ..Default::default() }];
     facts.ipv4_per_interface = 30;
     facts.efa_interfaces = 0;
     catalog.types.push(facts);
