@@ -59,6 +59,7 @@ pub struct TemplateInterface {
     pub interface_type: Option<String>,
     pub associate_public_ip: Option<bool>,
     pub ipv4_prefix_count: Option<i32>,
+    /// EC2 takes no interface with this and `ipv6_address_count`, and no launch of ours asks for it.
     pub ipv6_prefix_count: Option<i32>,
     pub ipv6_address_count: Option<i32>,
     pub primary_ipv6: Option<bool>,
@@ -156,7 +157,8 @@ pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: &[EfaInterface], ipv6: b
         interface_type: interface_type.map(str::to_owned),
         associate_public_ip: class.associate_public_ip_address,
         ipv4_prefix_count: class.ip_prefix_count.filter(|_| !ipv6),
-        ipv6_prefix_count: class.ip_prefix_count.filter(|_| ipv6),
+        // EC2 takes either addresses or prefixes of an interface, and a primary address is one of the former.
+        ipv6_prefix_count: None,
         ipv6_address_count: ipv6.then_some(1),
         primary_ipv6: ipv6.then_some(true),
         connection_tracking: class.connection_tracking.clone().filter(|tracking| *tracking != ConnectionTracking::default()),

@@ -285,6 +285,18 @@ fn types_with_as_many_efa_interfaces_on_other_cards_have_other_launch_templates(
 }
 
 #[test]
+fn an_interface_of_an_ipv6_cluster_has_an_address_and_no_prefixes() {
+    let of = |file: &str| {
+        let launch = prepared(&Case::read(&files("launch", file)[0])).unwrap();
+        let all: Vec<TemplateInterface> = launch.templates.into_iter().flat_map(|template| template.interfaces).collect();
+        assert!(!all.is_empty());
+        all.into_iter().map(|each| (each.ipv4_prefix_count, each.ipv6_prefix_count, each.ipv6_address_count)).collect::<Vec<_>>()
+    };
+    assert!(of("045-metadata-absent-ipv6.yaml").iter().all(|counts| *counts == (None, None, Some(1))));
+    assert!(of("046-prefixes.yaml").iter().all(|counts| *counts == (Some(10), None, None)), "IPv4 takes both");
+}
+
+#[test]
 fn volumes_round_up_to_whole_gibibytes() {
     for (size, gibibytes) in [(Some("20Gi"), Some(20)), (Some("100G"), Some(94)), (Some("1"), Some(1)), (Some("x"), None), (None, None)] {
         assert_eq!(volume_gibibytes(size), gibibytes, "{size:?}");

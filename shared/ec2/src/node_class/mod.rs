@@ -235,7 +235,10 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict
     {
         return verdict;
     }
-    refusals::of_ec2(class).unwrap_or_else(|| Verdict { message: remarks(class).join("; "), ..Verdict::yes() })
+    refusals::of_ec2(class).unwrap_or_else(|| {
+        let told: Vec<String> = remarks(class).into_iter().chain(remarks::in_cluster(class, checks.cluster)).collect();
+        Verdict { message: told.join("; "), ..Verdict::yes() }
+    })
 }
 
 fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {

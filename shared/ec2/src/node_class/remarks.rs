@@ -1,5 +1,6 @@
 //! What a class says and none of its nodes does (aws 18.4).
 
+use crate::network::ClusterInfo;
 use crate::user_data;
 use whittle_api::karpenter::Ec2NodeClass;
 
@@ -9,6 +10,15 @@ const NAMED_MAX: usize = 10;
 /// What of a class has no effect on its nodes, each with its field and a remedy. Its nodes are launched all the same.
 pub fn remarks(class: &Ec2NodeClass) -> Vec<String> {
     local_disks(class).into_iter().chain(unknown_settings(class)).collect()
+}
+
+/// The same, of what only some clusters give no effect.
+pub(super) fn in_cluster(class: &Ec2NodeClass, cluster: &ClusterInfo) -> Option<String> {
+    let count = class.spec.ip_prefix_count.filter(|count| cluster.ipv6 && *count > 0)?;
+    Some(format!(
+        "spec.ipPrefixCount: {count} does nothing in an IPv6 cluster, where EC2 gives an interface either an address, which a node needs, \
+         or prefixes: leave it out; the VPC CNI fetches the prefix of pods itself"
+    ))
 }
 
 fn local_disks(class: &Ec2NodeClass) -> Option<String> {

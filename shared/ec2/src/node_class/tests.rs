@@ -322,6 +322,33 @@ fn a_class_says_which_of_its_settings_has_no_effect_and_is_ready_all_the_same() 
 }
 
 #[test]
+fn prefixes_that_no_node_of_an_ipv6_cluster_gets_are_named() {
+    let ipv4 = cluster("172.20.0.0/16", "Yw==");
+    let ipv6 = ClusterInfo { ipv6: true, ..cluster("fd00::/108", "Yw==") };
+    let message = |cluster: &ClusterInfo, count: Option<i32>| {
+        let checks = Checks { cluster, ..standard() };
+        let class: Ec2NodeClass =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"amiFamily": "AL2023", "ipPrefixCount": count}})).unwrap();
+        let found = Found {
+            subnets: vec![subnet("subnet-a", 5)],
+            security_groups: vec![SecurityGroup { id: "sg-1".into(), ..SecurityGroup::default() }],
+            images: vec![image("ami-1", "x86_64", OLD, ImageVariant::Standard)],
+            instance_profile: Some("profile".into()),
+            ..Found::default()
+        };
+        let status = super::status(&class, found, checks, OLD.parse().unwrap());
+        let condition = status.conditions.iter().find(|condition| condition.type_ == conditions::VALIDATION_SUCCEEDED).unwrap();
+        assert_eq!(condition.status, ConditionStatus::True, "{}", condition.message);
+        condition.message.clone()
+    };
+    let told = message(&ipv6, Some(2));
+    assert!(told.starts_with("spec.ipPrefixCount: 2 does nothing in an IPv6 cluster") && told.contains("leave it out"), "{told}");
+    for (cluster, count) in [(&ipv6, Some(0)), (&ipv6, None), (&ipv4, Some(2))] {
+        assert_eq!(message(cluster, count), "", "{count:?}");
+    }
+}
+
+#[test]
 fn settings_that_bottlerocket_nodes_are_not_given_are_named() {
     let of = |family: &str, user_data: &str| validation_of(json!({"amiFamily": family, "userData": user_data}));
     let text = "[settings.kubernetes]\nmax-pod = 4\nlog-level = 3\n[settings.kubernetes.static-pods.a]\nenable = true\n[kubernetes]\na = 1\n\

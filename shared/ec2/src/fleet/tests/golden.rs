@@ -286,6 +286,10 @@ fn expected_fleet(fleet: &Value, templates: &[Value]) -> Value {
         config["Template"] =
             templates.iter().find(|template| template["LaunchTemplateName"] == name).cloned().map_or(Value::Null, |mut template| {
                 template.as_object_mut().unwrap().remove("LaunchTemplateName");
+                // Karpenter asks for both, and EC2 takes one of them (aws 10.3).
+                for interface in template["LaunchTemplateData"]["NetworkInterfaces"].as_array_mut().unwrap() {
+                    interface.as_object_mut().unwrap().remove("Ipv6PrefixCount");
+                }
                 if let Some(text) = template["LaunchTemplateData"]["UserData"].as_str() {
                     template["LaunchTemplateData"]["UserData"] = user_data_json(text);
                 }
