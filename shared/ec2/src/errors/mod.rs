@@ -61,6 +61,7 @@ const UNFULFILLABLE: &[&str] = &[
     "UnfulfillableCapacity",
     UNSUPPORTED,
     SUBNET_FULL,
+    NO_PREFIX,
     "MaxFleetCountExceeded",
     "ReservationCapacityExceeded",
     SPOT_ABOVE_ON_DEMAND,
@@ -71,6 +72,13 @@ const INVALID_FLEET: &str = "InvalidFleetConfiguration";
 const NOT_IN_ZONE: &str = "is not supported in your requested Availability Zone";
 const UNSUPPORTED: &str = "Unsupported";
 const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
+/// What is free in a subnet is no range for the prefixes of an interface, if only because it is scattered.
+const NO_PREFIX: &str = "InsufficientCidrBlocks";
+/// The same, as EC2 says it of a subnet with too little left.
+const NO_ADDRESS_OR_PREFIX: &str = "sufficient free Ipv4 addresses or prefixes";
+const UNSUPPORTED_OPERATION: &str = "UnsupportedOperation";
+/// Such as IPv6 for one of an early generation.
+const NOT_FOR_TYPE: &str = "is not supported for the instance type";
 const SERVICE_LINKED_ROLE: &str = "AuthFailure.ServiceLinkedRoleCreationNotPermitted";
 const SPREAD_GROUP_LIMIT: &str = "limit of instances in this spread placement group";
 /// Throttling codes of all services; EC2's own is `RequestLimitExceeded`.
@@ -170,7 +178,8 @@ impl ApiError {
     }
     /// The offering is unavailable.
     pub fn is_unfulfillable(&self) -> bool {
-        UNFULFILLABLE.contains(&self.code.as_str()) || self.is_not_in_zone()
+        let is_not_for_type = self.code == UNSUPPORTED_OPERATION && self.message.contains(NOT_FOR_TYPE);
+        UNFULFILLABLE.contains(&self.code.as_str()) || self.is_not_in_zone() || self.is_subnet_full() || is_not_for_type
     }
     /// The zone does not have the type with this capacity type. EC2 lists which types a zone has, but not which of them it sells as spot.
     pub fn is_not_in_zone(&self) -> bool {
@@ -187,11 +196,11 @@ impl ApiError {
     /// The type does not exist with something that the request asks for, such as its zone, image, tenancy or placement group. Other
     /// requests may start it.
     pub fn is_unsupported(&self) -> bool {
-        self.code == UNSUPPORTED
+        self.code == UNSUPPORTED || self.code == UNSUPPORTED_OPERATION
     }
-    /// The subnet has no free address.
+    /// The subnet has no free address, or none of the ranges that interfaces get as prefixes.
     pub fn is_subnet_full(&self) -> bool {
-        self.code == SUBNET_FULL
+        self.code == SUBNET_FULL || self.code == NO_PREFIX || self.message.contains(NO_ADDRESS_OR_PREFIX)
     }
     /// The account may not launch spot instances: their service-linked role is missing and cannot be created.
     pub fn is_service_linked_role_missing(&self) -> bool {
@@ -289,6 +298,8 @@ const REASONS: &[(&[&str], CreateReason)] = &[
     (&["MaxSpotInstanceCountExceeded"], CreateReason::SpotQuotaExceeded),
     (&["VcpuLimitExceeded"], CreateReason::VcpuLimitExceeded),
     (&[SUBNET_FULL], CreateReason::InsufficientFreeAddressesInSubnet),
+    (&[NO_PREFIX], CreateReason::InsufficientFreeAddressesInSubnet),
+    (&[NO_ADDRESS_OR_PREFIX], CreateReason::InsufficientFreeAddressesInSubnet),
 ];
 
 /// The reasons for which every attempt fails until a person changes the node class, the NodePool, the account or its permissions.
@@ -415,7 +426,7 @@ impl CreateReason {
             Self::AccountPendingVerification => "AWS has not yet verified the account",
             Self::SpotQuotaExceeded => "the quota of spot instances is used up",
             Self::VcpuLimitExceeded => "the quota of vCPUs is used up",
-            Self::InsufficientFreeAddressesInSubnet => "the subnets have no free addresses",
+            Self::InsufficientFreeAddressesInSubnet => "the subnets have no free addresses, or no free prefixes for spec.ipPrefixCount",
             Self::LaunchFailed => "EC2 refused the launch",
             Self::SubnetResolutionFailed => "no subnet of the node class can be used",
             Self::InstanceTypeResolutionFailed => "the instance types could not be resolved",

@@ -125,6 +125,25 @@ fn a_market_that_is_too_dear_or_that_a_zone_lacks_is_no_capacity() {
     assert!(!ApiError::client("InvalidFleetConfiguration", "The launch template has no image.").is_unfulfillable(), "another would not do");
 }
 
+/// Karpenter tries them again for as long as the claim exists.
+#[test]
+fn a_subnet_without_prefixes_and_a_type_without_ipv6_are_no_capacity() {
+    let prefix = "The specified subnet does not have enough free cidr blocks to satisfy the request.";
+    let neither = "There aren't sufficient free Ipv4 addresses or prefixes";
+    for (code, message) in [("InsufficientCidrBlocks", prefix), ("InvalidParameterValue", neither)] {
+        let error = ApiError::client(code, message);
+        assert!(error.is_subnet_full() && error.is_unfulfillable() && !error.is_unsupported(), "{code}");
+        assert!(!error.is_rejected() && !error.is_over_soon(), "{code}");
+        assert_eq!(error.create_reason(), CreateReason::InsufficientFreeAddressesInSubnet, "{code}");
+    }
+    let error = ApiError::client("UnsupportedOperation", "IPv6 is not supported for the instance type 'm3.medium'.");
+    assert!(error.is_unfulfillable() && error.is_unsupported() && !error.is_subnet_full() && !error.is_rejected());
+    let other = ApiError::client("UnsupportedOperation", "The request has an unsupported operation.");
+    assert!(!other.is_unfulfillable() && other.is_rejected(), "another type would not do");
+    let other = ApiError::client("InvalidParameterValue", "There is no such thing.");
+    assert!(!other.is_unfulfillable() && !other.is_subnet_full());
+}
+
 #[test]
 fn throttling_is_never_a_stock_out() {
     for code in THROTTLES {

@@ -191,8 +191,16 @@ fn fleet_errors_mark_the_pools_subnets_and_capacity_types_they_name() {
         assert_eq!(pools, [("m5.large", "us-east-1a")], "{code}");
         assert!(marks.subnets.is_empty() && marks.capacity_types.is_empty());
     }
-    let full = of(vec![error("InsufficientFreeAddressesInSubnet", "text", "m5.large", "us-east-1b")]);
-    assert_eq!(full.subnets.iter().collect::<Vec<_>>(), ["subnet-b"]);
+    let no_prefix = "There aren't sufficient free Ipv4 addresses or prefixes";
+    let codes = [("InsufficientFreeAddressesInSubnet", "text"), ("InsufficientCidrBlocks", "text"), ("InvalidParameterValue", no_prefix)];
+    for (code, message) in codes {
+        let full = of(vec![error(code, message, "m5.large", "us-east-1b")]);
+        assert_eq!(full.subnets.iter().collect::<Vec<_>>(), ["subnet-b"], "{code}");
+    }
+    let no_ipv6 = "IPv6 is not supported for the instance type 'm5.large'.";
+    let lacks_ipv6 = of(vec![error("UnsupportedOperation", no_ipv6, "m5.large", "us-east-1a")]);
+    assert!(lacks_ipv6.pools.len() == 1 && lacks_ipv6.subnets.is_empty(), "{lacks_ipv6:?}");
+    assert!(of(vec![error("UnsupportedOperation", "text", "m5.large", "us-east-1a")]) == Marks::default(), "it may be any other request");
     assert!(of(vec![error("RequestLimitExceeded", "text", "m5.large", "us-east-1a")]) == Marks::default());
     let role = of(vec![error("AuthFailure.ServiceLinkedRoleCreationNotPermitted", "text", "m5.large", "us-east-1a")]);
     assert_eq!(role.capacity_types.iter().collect::<Vec<_>>(), ["spot"]);
