@@ -80,7 +80,7 @@ async fn node_calls(cluster: &Clusters<TestAccess>, stage: &Stage) -> Answers {
     vec![
         ("label a Node", cluster.patch_node(&stage.name, NAME, "", &labelled).await),
         ("release a Node", cluster.patch_node(&stage.name, NAME, "", &released).await),
-        ("delete a Node", cluster.delete_node(&stage.name, NAME).await),
+        ("delete a Node", cluster.delete_node(&stage.name, NAME, "").await),
     ]
 }
 

@@ -5,7 +5,7 @@ use crate::Rights;
 use crate::compare::{Findings, Missing, Sightings};
 use crate::execute::{Executor, TIME_PER_STEP};
 use whittle_api::k8s::Node;
-use whittle_api::labels;
+use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{DecisionKind, Revision, Sighting};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{
@@ -24,6 +24,12 @@ fn denial_subject(object: &str) -> String {
     format!("{object} without machine in EC2")
 }
 
+/// The uid of the NodeClaim that was found under a name: one that a user makes anew meanwhile stays.
+fn uid_of_node_claim<'o>(objects: &'o ClusterObjects, name: &str) -> &'o str {
+    let found = objects.node_claims.iter().find(|node_claim| node_claim.metadata.name == name);
+    found.map_or("", |node_claim| node_claim.metadata.uid.as_str())
+}
+
 impl Sightings<'_> {
     /// Keeps the denial of an object's machine while the object is to be released.
     pub(crate) fn retain_denial(&mut self, object: &str) {
@@ -34,14 +40,15 @@ impl Sightings<'_> {
 impl<P: Rights> Executor<'_, P> {
     /// Releases the objects in the findings, while there is time.
     pub(crate) async fn release_objects(&mut self, findings: &Findings, report: &mut Report) {
-        let (ports, cluster) = (self.ports, self.cluster);
+        let (ports, cluster, objects) = (self.ports, self.cluster, self.objects);
         let has_time = || ports.clock().has_time_for(TIME_PER_STEP);
         for name in findings.abandoned.iter().take_while(|_| has_time()) {
             if self.awaits_claim_denial(name, report).await {
                 continue;
             }
-            let outcome = self.keep_failure(ports.cluster().delete_mirror(cluster, name, "").await);
-            if outcome.is_some() && self.keep_failure(ports.cluster().release_mirror(cluster, name, "").await).is_some() {
+            let uid = uid_of_node_claim(objects, name);
+            let outcome = self.keep_failure(ports.cluster().delete_mirror(cluster, name, uid).await);
+            if outcome.is_some() && self.keep_failure(ports.cluster().release_mirror(cluster, name, uid).await).is_some() {
                 report.count("forsaken_released");
                 let message = "it has neither claim nor machine: the NodeClaim is released";
                 report.decide(ports.clock().now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
@@ -51,7 +58,8 @@ impl<P: Rights> Executor<'_, P> {
             if self.awaits_claim_denial(name, report).await {
                 continue;
             }
-            if self.keep_failure(ports.cluster().release_mirror(cluster, name, "").await).is_some() {
+            let uid = uid_of_node_claim(objects, name);
+            if self.keep_failure(ports.cluster().release_mirror(cluster, name, uid).await).is_some() {
                 report.count("mirrors_released");
             }
         }
@@ -102,7 +110,7 @@ impl<P: Rights> Executor<'_, P> {
             if self.is_gone(&seen).await? {
                 return Ok(false);
             }
-            ports.cluster().delete_node(cluster, name).await?;
+            ports.cluster().delete_node(cluster, name, uid).await?;
         }
         let remove_finalizer = Some(labels::TERMINATION_FINALIZER.to_owned());
         let patch = NodePatch { uid: uid.clone(), remove_finalizer, ..NodePatch::default() };

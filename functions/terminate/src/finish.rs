@@ -163,10 +163,12 @@ impl<P: Rights> Run<P> {
         let objects = self.ports.cluster().read(cluster, Scope::Drain, Some(name)).await?;
         let found = objects.nodes.iter().find(|node| node.metadata.name == name);
         let Some(node) = found.filter(|node| crate::is_ours(claim, node)) else { return Ok(None) };
+        // Another machine's Node may have the name by now: it is deleted neither, nor let go while its machine runs.
+        let uid = node.metadata.uid.clone();
         if !node.metadata.is_deleting() {
-            self.ports.cluster().delete_node(cluster, name).await?;
+            self.ports.cluster().delete_node(cluster, name, &uid).await?;
         }
-        let patch = NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
+        let patch = NodePatch { uid, remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..NodePatch::default() };
         match self.ports.cluster().patch_node(cluster, name, "", &patch).await {
             Ok(()) => Ok(Some(node.clone())),
             Err(ClusterError::NotFound { .. }) => Ok(None),

@@ -224,7 +224,7 @@ impl<P: Rights> Run<P> {
             self.ports.cluster().patch_node(cluster, &meta.name, &meta.resource_version, &patch).await?;
         }
         if !meta.is_deleting() {
-            self.ports.cluster().delete_node(cluster, &meta.name).await?;
+            self.ports.cluster().delete_node(cluster, &meta.name, &meta.uid).await?;
         }
         // Of a Node that a user deleted, the NodeClaim is not deleted yet when its drain begins.
         if !meta.is_deleting() || find(&claim.conditions, DRAINED).is_none() {

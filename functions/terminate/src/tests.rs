@@ -4,6 +4,7 @@ mod forced;
 mod noticed;
 mod over_sim;
 mod refused;
+mod same_name;
 mod shifted;
 mod unnamed;
 

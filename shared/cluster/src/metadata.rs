@@ -79,6 +79,18 @@ impl<A: ClusterAccess> Clusters<A> {
         Some((path.replacen(api_version, before, 1), before))
     }
 
+    /// Requests the deletion of the object of this uid (of any uid when empty). Succeeds when it does not exist, or another one has its name.
+    pub(crate) async fn delete_of_uid(&self, cluster: &ClusterName, path: String, what: &str, uid: &str) -> Result<(), ClusterError> {
+        let options = if uid.is_empty() { json!({}) } else { json!({ "preconditions": { "uid": uid } }) };
+        match self.send::<IgnoredAny>(cluster, &ApiRequest::delete(path, &options)).await {
+            Ok(_) => Ok(()),
+            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
+            // The name belongs to another object now.
+            Err(failed) if failed.class() == Some(Class::Conflict) && !uid.is_empty() => Ok(()),
+            Err(failed) => Err(failed.into_error(cluster, what)),
+        }
+    }
+
     /// Removes a finalizer from the object of this uid (of any uid when empty). Succeeds when the object does not exist.
     pub(crate) async fn remove_finalizer(
         &self,

@@ -192,14 +192,7 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
     }
 
     async fn delete_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
-        let options = if uid.is_empty() { json!({}) } else { json!({ "preconditions": { "uid": uid } }) };
-        match self.send::<Value>(cluster, &ApiRequest::delete(path::object::<NodeClaim>("", name), &options)).await {
-            Ok(_) => Ok(()),
-            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
-            // The name belongs to another object now.
-            Err(failed) if failed.class() == Some(Class::Conflict) && !uid.is_empty() => Ok(()),
-            Err(failed) => Err(failed.into_error(cluster, &what(name))),
-        }
+        self.delete_of_uid(cluster, path::object::<NodeClaim>("", name), &what(name), uid).await
     }
 
     async fn release_mirror(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {

@@ -165,12 +165,8 @@ impl<A: ClusterAccess> Nodes for Clusters<A> {
         }
     }
 
-    async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        match self.send::<Value>(cluster, &ApiRequest::delete(path::object::<Node>("", name), &json!({}))).await {
-            Ok(_) => Ok(()),
-            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
-            Err(failed) => Err(failed.into_error(cluster, &what(name))),
-        }
+    async fn delete_node(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        self.delete_of_uid(cluster, path::object::<Node>("", name), &what(name), uid).await
     }
 }
 

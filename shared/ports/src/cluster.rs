@@ -201,8 +201,8 @@ pub struct NodePatch {
 pub trait Nodes: Sync {
     /// Applies a patch against the read resource version (empty: any); a conflict is an error.
     fn patch_node(&self, cluster: &ClusterName, name: &str, resource_version: &str, patch: &NodePatch) -> impl Answer<(), ClusterError>;
-    /// Requests a Node's deletion; success if it is gone.
-    fn delete_node(&self, cluster: &ClusterName, name: &str) -> impl Answer<(), ClusterError>;
+    /// Requests the deletion of the Node of this uid (empty: of whichever has the name); success if it is gone, or another one has its name.
+    fn delete_node(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
 }
 
 /// Evicts and deletes pods. Only `terminate` has this right. A pod that is gone (by uid) is `NotFound`.

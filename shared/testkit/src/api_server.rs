@@ -33,8 +33,8 @@ pub trait Interceptor: Sync {
     /// # Errors
     ///
     /// What the API server is to answer.
-    fn delete_node(&self, name: &str) -> Result<(), ClusterError> {
-        let _ = name;
+    fn delete_node(&self, name: &str, uid: &str) -> Result<(), ClusterError> {
+        let _ = (name, uid);
         Ok(())
     }
     /// Before the finalizer of a NodeClaim is removed.
@@ -131,9 +131,9 @@ impl<I: Interceptor> Nodes for InterceptedApiServer<'_, I> {
         self.interceptor.patch_node(name, resource_version, patch)?;
         self.ports.patch_node(cluster, name, resource_version, patch).await
     }
-    async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
-        self.interceptor.delete_node(name)?;
-        self.ports.delete_node(cluster, name).await
+    async fn delete_node(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
+        self.interceptor.delete_node(name, uid)?;
+        self.ports.delete_node(cluster, name, uid).await
     }
 }
 

@@ -173,7 +173,7 @@ struct KeepsNodes {
 }
 
 impl Interceptor for KeepsNodes {
-    fn delete_node(&self, name: &str) -> Result<(), ClusterError> {
+    fn delete_node(&self, name: &str, _: &str) -> Result<(), ClusterError> {
         let (cluster, what, message) = (ClusterName::new("c"), name.to_owned(), "failed calling webhook".to_owned());
         Err(if self.answers { NodePolicy::refusal(name) } else { ClusterError::Unavailable { cluster, what, message } })
     }

@@ -389,10 +389,13 @@ impl Nodes for SimPorts {
         })
         .await
     }
-    async fn delete_node(&self, cluster: &ClusterName, name: &str) -> Result<(), ClusterError> {
+    async fn delete_node(&self, cluster: &ClusterName, name: &str, uid: &str) -> Result<(), ClusterError> {
         self.change(cluster, "a Node", |world| {
             let now = world.now();
-            world.cluster.objects.delete::<Node>(name, now);
+            let known = world.cluster.objects.get::<Node>(name);
+            if known.is_some_and(|known| uid.is_empty() || known.metadata.uid == uid) {
+                world.cluster.objects.delete::<Node>(name, now);
+            }
             Ok(())
         })
         .await

@@ -15,6 +15,7 @@ pub async fn nodes(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Mi
     a_patch_changes_what_it_names(place, cluster, &format!("patched-{tag}")).await;
     a_patch_needs_the_resource_version_that_was_read(place, cluster, &format!("stale-{tag}")).await;
     a_patch_of_a_uid_changes_no_other_node(place, cluster, &format!("uid-{tag}")).await;
+    a_deletion_of_a_uid_deletes_no_other_node(place, cluster, &format!("deleted-{tag}")).await;
     an_owner_is_the_stored_object(place, cluster, &format!("owned-{tag}")).await;
     a_finalizer_holds_a_node_until_it_is_removed(place, cluster, &format!("held-{tag}")).await;
 }
@@ -72,7 +73,7 @@ async fn a_patch_changes_what_it_names(place: &impl ClusterPlace, cluster: &(imp
     assert_eq!((node.metadata.annotation("a"), node.metadata.annotation("b").is_some()), (None, true));
     assert_eq!(taints(&node), [("startup", TaintEffect::NoExecute)], "by key and effect");
     assert_eq!(node.metadata.finalizers, [""; 0]);
-    cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
+    cluster.delete_node(place.cluster(), name, "").await.expect("a Node can be deleted");
     assert_eq!(found(place, cluster, name).await, None);
 }
 
@@ -95,7 +96,7 @@ async fn a_patch_needs_the_resource_version_that_was_read(place: &impl ClusterPl
     })
     .await;
     assert_eq!(found(place, cluster, name).await.expect("it is there").metadata.label("a"), Some("1"));
-    cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
+    cluster.delete_node(place.cluster(), name, "").await.expect("a Node can be deleted");
 }
 
 async fn a_patch_of_a_uid_changes_no_other_node(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Nodes), name: &str) {
@@ -113,7 +114,18 @@ async fn a_patch_of_a_uid_changes_no_other_node(place: &impl ClusterPlace, clust
     let meta = patched(place, cluster, name, &patch(&uid)).await.metadata;
     assert_eq!((meta.label("a"), &meta.finalizers[..]), (Some("1"), &[labels::TERMINATION_FINALIZER.to_owned()][..]));
     patched(place, cluster, name, &NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..no_change() }).await;
-    cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
+    cluster.delete_node(place.cluster(), name, "").await.expect("a Node can be deleted");
+}
+
+async fn a_deletion_of_a_uid_deletes_no_other_node(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Nodes), name: &str) {
+    place.create(node(name)).await;
+    let uid = found(place, cluster, name).await.expect("it is there").metadata.uid;
+    cluster.delete_node(place.cluster(), name, "another-uid").await.expect("the Node of that uid is gone");
+    let kept = found(place, cluster, name).await.expect("another one's deletion is not its own");
+    assert!(!kept.metadata.is_deleting());
+    cluster.delete_node(place.cluster(), name, &uid).await.expect("a Node can be deleted");
+    assert_eq!(found(place, cluster, name).await, None);
+    cluster.delete_node(place.cluster(), name, &uid).await.expect("a second deletion changes nothing");
 }
 
 async fn an_owner_is_the_stored_object(place: &impl ClusterPlace, cluster: &(impl ClusterReader + Mirrors + Nodes), name: &str) {
@@ -132,7 +144,7 @@ async fn an_owner_is_the_stored_object(place: &impl ClusterPlace, cluster: &(imp
     assert_eq!(uids(&absent), uids(&node), "the garbage collector would delete a Node whose owner does not exist");
     let disowned = patched(place, cluster, name, &NodePatch { disown: true, ..no_change() }).await;
     assert_eq!(uids(&disowned), [""; 0]);
-    cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
+    cluster.delete_node(place.cluster(), name, "").await.expect("a Node can be deleted");
     cluster.delete_mirror(place.cluster(), name, "").await.expect("a mirror can be deleted");
     cluster.release_mirror(place.cluster(), name, "").await.expect("a mirror can be released");
 }
@@ -141,10 +153,10 @@ async fn a_finalizer_holds_a_node_until_it_is_removed(place: &impl ClusterPlace,
     place.create(node(name)).await;
     let held = NodePatch { unless_deleting: true, add_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..no_change() };
     patched(place, cluster, name, &held).await;
-    cluster.delete_node(place.cluster(), name).await.expect("a Node can be deleted");
+    cluster.delete_node(place.cluster(), name, "").await.expect("a Node can be deleted");
     let marked = found(place, cluster, name).await.expect("the finalizer holds it");
     assert!(marked.metadata.is_deleting());
-    cluster.delete_node(place.cluster(), name).await.expect("a second deletion changes nothing");
+    cluster.delete_node(place.cluster(), name, "").await.expect("a second deletion changes nothing");
     let other = NodePatch { add_finalizer: Some("example.com/late".to_owned()), ..no_change() };
     let late = patched(place, cluster, name, &other).await;
     assert_eq!(late.metadata.finalizers, [labels::TERMINATION_FINALIZER], "nothing is added to what is being deleted");
@@ -155,5 +167,5 @@ async fn a_finalizer_holds_a_node_until_it_is_removed(place: &impl ClusterPlace,
     assert_eq!(as_before.metadata.finalizers, [labels::TERMINATION_FINALIZER]);
     cluster.patch_node(place.cluster(), name, "", &released).await.expect("a finalizer can be removed");
     assert_eq!(found(place, cluster, name).await, None);
-    cluster.delete_node(place.cluster(), name).await.expect("what is gone is deleted");
+    cluster.delete_node(place.cluster(), name, "").await.expect("what is gone is deleted");
 }
