@@ -65,9 +65,16 @@ fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: 
 /// Whether a drifted node waits until it is known what becomes of another one of its pool, because the replacement of neither might join:
 /// there would be a machine for each node that the budget allows, again every quarter of an hour (ADR 0031). Nodes without pods need none.
 fn awaits_join(view: &ClusterView<'_>, node: &Candidate<'_>) -> bool {
-    if view.input.settings.solve.packing == Packing::Reference || node.pods.is_empty() || !machines_do_not_join(node.pool) {
-        return false;
-    }
+    !node.pods.is_empty() && is_one_at_a_time(view, node.pool) && is_one_under_way(view, node)
+}
+
+/// Whether one drifted node of a pool is replaced after the other, whatever the budget allows.
+pub(super) fn is_one_at_a_time(view: &ClusterView<'_>, pool: &NodePool) -> bool {
+    view.input.settings.solve.packing != Packing::Reference && machines_do_not_join(pool)
+}
+
+/// Whether a command in progress removes a node of the same pool.
+pub(super) fn is_one_under_way(view: &ClusterView<'_>, node: &Candidate<'_>) -> bool {
     let is_under_way = |machine: &Machine<'_>| machine.facts.in_command && machine.pool() == node.machine.pool();
     view.machines.iter().any(is_under_way)
 }

@@ -2,6 +2,7 @@
 
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
+use super::drift_execution::{is_one_at_a_time, is_one_under_way};
 use super::pass::Pass;
 use super::static_pools::{PoolCounts, claim_from_template};
 use super::verdict::KeepReason;
@@ -29,11 +30,14 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         let allowed = usize::try_from(remaining.of(pool)).unwrap_or(usize::MAX).min(nodes.len());
         let available = replacements_available(pass, pool, &nodes, allowed);
         let is_sold_out = nodes.first().is_some_and(|node| is_sold_out(pass.view, node.pool));
+        let joining = replacements_at_once(pass.view, &nodes);
         for (at, node) in nodes.iter().enumerate() {
             if at < available && is_sold_out {
                 pass.keep(node, KeepReason::SoldOut { pool: pool.to_owned() });
-            } else if at < available {
+            } else if at < available.min(joining) {
                 commands.push(replace(node, pass.view.now()));
+            } else if at < available {
+                pass.keep(node, KeepReason::DriftAwaitsJoin { pool: pool.to_owned() });
             } else if at < allowed {
                 pass.keep(node, KeepReason::NoRoomToReplace { pool: pool.to_owned() });
             } else {
@@ -68,6 +72,15 @@ fn is_sold_out(view: &ClusterView<'_>, pool: &NodePool) -> bool {
     };
     let types = view.input.cluster.catalog.get(&pool.metadata.name);
     types.is_none_or(|types| !types.iter().any(is_sold))
+}
+
+/// How many machines may be started at once in place of drifted ones: one where the latest of the pool did not join, and no other while it
+/// is not known what becomes of it (ADR 0031). An image that no node starts with would have a machine for each node that the budget allows.
+fn replacements_at_once(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> usize {
+    match nodes.first() {
+        Some(node) if is_one_at_a_time(view, node.pool) => usize::from(!is_one_under_way(view, node)),
+        _ => usize::MAX,
+    }
 }
 
 fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {

@@ -5,8 +5,9 @@ use crate::{StaticChange, static_changes};
 use std::sync::Arc;
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, Requirement};
-use whittle_api::{conditions, labels};
+use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_model::disruption::ClaimFacts;
+use whittle_model::scheduling::Packing;
 use whittle_units::Quantity;
 
 fn pool_of(replicas: i64, nodes: usize, limit: Option<i64>) -> Scene {
@@ -277,4 +278,45 @@ fn static_nodes_are_never_consolidated() {
     for node in ["n0", "n1"] {
         scene.expect_reason(node, "StaticNodePool");
     }
+}
+
+/// A static pool of five drifted nodes, whose latest machines did so or so.
+fn five_drifted(health: ConditionStatus) -> Scene {
+    let mut scene = pool_of(5, 5, None).best();
+    let shown = &mut scene.the_pool("default").status.conditions;
+    conditions::set(shown, conditions::NODE_REGISTRATION_HEALTHY, health, "RegistrationFailed", "", noon());
+    scene
+}
+
+fn being_replaced(mut scene: Scene, claim: &str) -> Scene {
+    scene.facts.insert(claim.to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() });
+    scene
+}
+
+#[test]
+fn where_the_latest_machines_did_not_join_one_static_node_at_a_time_is_replaced() {
+    check_drift(five_drifted(ConditionStatus::False), "100%", 1);
+    check_drift(five_drifted(ConditionStatus::False), "0", 0);
+    let mut waiting = being_replaced(five_drifted(ConditionStatus::False), "claim-n0");
+    let pool = waiting.the_pool("default");
+    pool.spec.disruption.budgets = vec![Budget { nodes: IntOrString::Text("100%".to_owned()), ..Budget::default() }];
+    pool.spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    assert!(waiting.decide().commands.is_empty());
+    waiting.expect_reason("n1", "DriftAwaitsJoin");
+}
+
+#[test]
+fn static_drift_never_waits_for_joins_where_machines_join_or_of_another_pool() {
+    for health in [ConditionStatus::True, ConditionStatus::Unknown] {
+        check_drift(five_drifted(health), "100%", 5);
+        check_drift(being_replaced(five_drifted(health), "claim-n0"), "100%", 4);
+    }
+    let mut other = five_drifted(ConditionStatus::False);
+    other.pool("other");
+    other.node("z", "other", 4);
+    check_drift(being_replaced(other, "claim-z"), "100%", 1);
+    // As Karpenter decides.
+    let mut reference = five_drifted(ConditionStatus::False);
+    reference.settings.solve.packing = Packing::Reference;
+    check_drift(reference, "100%", 5);
 }
