@@ -83,7 +83,12 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let looked = look_while_rung(ports, cluster, &turn, due, &mut report, &mut work).await;
     if let Err(error) = &looked {
         // The message comes again before the turn would end by itself, and nobody works for it then.
-        let looked = if matches!(error, HandleError::Cluster(_)) { Looked::Unanswered } else { Looked::Unknown };
+        let looked = match error {
+            HandleError::Cluster(_) => Looked::Unanswered,
+            // The table or EC2 failed after that.
+            _ if work.answered => Looked::Answered,
+            _ => Looked::Unknown,
+        };
         turn.give_back(ports, cluster, looked).await;
     }
     // What was done is stored whatever came then: claims that went on do not go on again.
@@ -153,6 +158,7 @@ async fn reconcile_changing<P: Rights>(
 ) -> Result<(), HandleError> {
     for round in 1.. {
         let objects = ports.cluster().read(cluster, Scope::NodesAndClaims, None).await?;
+        work.answered = true;
         let changed = Run { ports, cluster, objects: &objects, silence }.reconcile_all(&due, report, work).await?;
         if changed.is_empty() {
             break;
@@ -196,6 +202,8 @@ async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut repo
 /// What a run finds out for its end.
 #[derive(Default)]
 struct Work {
+    /// Whether the API server has answered a look of this run.
+    answered: bool,
     /// Whether another run should come soon.
     waiting: bool,
     untagged: BTreeMap<ClaimName, Stored<Claim>>,

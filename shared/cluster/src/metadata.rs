@@ -79,7 +79,7 @@ impl<A: ClusterAccess> Clusters<A> {
         Some((path.replacen(api_version, before, 1), before))
     }
 
-    /// Requests the deletion of the object of this uid (of any uid when empty). Succeeds when it does not exist, or another one has its name.
+    /// Requests the deletion of the object of this uid (of any uid when empty). Succeeds when it does not exist, or another has its name.
     pub(crate) async fn delete_of_uid(&self, cluster: &ClusterName, path: String, what: &str, uid: &str) -> Result<(), ClusterError> {
         let options = if uid.is_empty() { json!({}) } else { json!({ "preconditions": { "uid": uid } }) };
         match self.send::<IgnoredAny>(cluster, &ApiRequest::delete(path, &options)).await {

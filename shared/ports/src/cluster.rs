@@ -201,7 +201,7 @@ pub struct NodePatch {
 pub trait Nodes: Sync {
     /// Applies a patch against the read resource version (empty: any); a conflict is an error.
     fn patch_node(&self, cluster: &ClusterName, name: &str, resource_version: &str, patch: &NodePatch) -> impl Answer<(), ClusterError>;
-    /// Requests the deletion of the Node of this uid (empty: of whichever has the name); success if it is gone, or another one has its name.
+    /// Requests the deletion of the Node of this uid (empty: whichever has the name); success if it is gone, or another has its name.
     fn delete_node(&self, cluster: &ClusterName, name: &str, uid: &str) -> impl Answer<(), ClusterError>;
 }
 

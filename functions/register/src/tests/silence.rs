@@ -4,7 +4,8 @@ use super::over_sim::{owned, run_over, still};
 use super::{claim, node};
 use futures::executor::block_on;
 use whittle_claims::Claim;
-use whittle_ports::{ClusterError, HandleError, Scope, Settings};
+use whittle_ports::contracts::{Fault, Faulty};
+use whittle_ports::{Adapters, ClusterError, HandleError, Scope, Settings};
 use whittle_testkit::{InterceptedApiServer, Interceptor, TestWorld};
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -112,6 +113,41 @@ fn an_api_server_that_answers_now_and_then_keeps_no_machine_that_never_joins() {
         scene.look(30 * half_minute, half_minute % 2 == 0);
     }
     assert!(scene.is_given_up());
+}
+
+/// A machine that never joins after a long silence, at second 2400 of which the table fails at one of the calls of a run.
+fn failing_at(call: usize) -> Scene {
+    let mut scene = Scene::new();
+    scene.silent(1, 40);
+    let due = super::now().checked_add(SignedDuration::from_secs(2400)).unwrap();
+    scene.simulation.run_until(due);
+    let ports = scene.simulation.ports();
+    let mut script = [None; 5];
+    script[call] = Some(Fault::Throttle);
+    let store = Faulty::scripted(&ports, script);
+    let adapters = Adapters { store: &store, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let outcome = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c")));
+    assert!(matches!(outcome, Err(HandleError::Store(_))), "{outcome:?}");
+    assert!(!scene.is_given_up());
+    scene
+}
+
+#[test]
+fn a_silence_ends_with_the_first_answer_though_the_table_fails_after_it() {
+    // The turn is read, the claims are listed, the turn is read and taken; then the API server answers.
+    let mut scene = failing_at(4);
+    scene.look(2519, true);
+    assert!(!scene.is_given_up());
+    scene.look(2520, true);
+    assert!(scene.is_given_up(), "two minutes after the first answer");
+}
+
+#[test]
+fn a_silence_never_ends_because_the_table_fails_before_the_api_server_is_asked() {
+    let mut scene = failing_at(1);
+    scene.look(2519, true);
+    scene.look(2520, true);
+    assert!(!scene.is_given_up(), "the first answer was a second ago");
 }
 
 #[test]
