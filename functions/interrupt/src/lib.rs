@@ -58,7 +58,10 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, has_launches: &Onc
     for instance in notice.instances.iter().filter(|instance| !instance.as_str().is_empty()) {
         match run.handle_instance(instance, &mut report).await {
             Ok(()) => {}
-            Err(error) if run.is_left_to_others(&error) => report.count("left_to_others"),
+            Err(error) if run.is_left_to_others(&error) => {
+                tracing::warn!(%instance, %error, "a notice is dropped: what it tells of is seen otherwise, too");
+                report.count("left_to_others");
+            }
             // A failed instance blocks no other of the same message; the message is redelivered.
             Err(error) => {
                 failure.get_or_insert(error);
@@ -99,6 +102,7 @@ impl<P: Rights> Run<'_, P> {
 
     /// Whether a failure that may pass does not matter, because others tell what the notice does, and it has been delivered again for long
     /// enough. While the table does not answer nobody knows whose instance it is, and the dead-letter queue would fill with other people's.
+    /// While a cluster does not answer, nothing could be drained there for a recommendation, whose dead letter raises an alarm that stays.
     fn is_left_to_others(&self, error: &HandleError) -> bool {
         let may_pass = error.disposition() == Disposition::RetryLater;
         may_pass && !is_told_once(self.kind) && !is_redelivered(self.sent_at, self.ports.clock().now())
@@ -127,7 +131,7 @@ impl<P: Rights> Run<'_, P> {
             return self.store_stock_out(&claim.value, now).await;
         }
         let ends = self.kind.ends_claim()
-            || self.kind == InterruptionKind::RebalanceRecommendation && self.acts_on_rebalance(&claim.value, report).await?;
+            || self.kind == InterruptionKind::RebalanceRecommendation && self.acts_on_rebalance(&claim.value).await?;
         let instance = claim.value.machine().map_or("", |machine| machine.instance_id.as_str());
         let message = format!("{} for {instance}", self.kind.text());
         let subject = format!("nodeclaim/{}", claim.value.key.name);
@@ -163,17 +167,10 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Whether a rebalance recommendation deletes a claim: by its pool's annotation, or else the deployment's setting. Read only
-    /// for recommendations, which are few. One for a cluster that has not answered for long is not acted on: nothing could be drained
-    /// there, and EC2 says so itself when it takes the machine. In the dead-letter queue it would raise an alarm that stays on.
-    async fn acts_on_rebalance(&self, claim: &Claim, report: &mut Report) -> Result<bool, HandleError> {
+    /// for recommendations, which are few.
+    async fn acts_on_rebalance(&self, claim: &Claim) -> Result<bool, HandleError> {
         let read = self.ports.cluster().read(&claim.key.cluster, Scope::Karpenter, None).await;
-        match rebalance_setting_in(read, claim, self.settings.act_on_rebalance) {
-            Err(_) if !is_redelivered(self.sent_at, self.ports.clock().now()) => {
-                report.count("clusters_silent");
-                Ok(false)
-            }
-            setting => Ok(setting?),
-        }
+        Ok(rebalance_setting_in(read, claim, self.settings.act_on_rebalance)?)
     }
 
     /// Requests the deletion of the claim. It is stored before anything else happens.
