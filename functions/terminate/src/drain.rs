@@ -43,8 +43,29 @@ pub(crate) struct Drain {
     pub(crate) next_force_at: Option<Timestamp>,
     /// Not evicted because of this annotation of theirs.
     pub(crate) protected: Vec<(PodKey, &'static str)>,
-    /// Whether pods that have been told to leave are still there.
-    pub(crate) are_leaving: bool,
+    /// Pods that have been told to leave and are still there, if there are any.
+    pub(crate) leaving: Option<Leaving>,
+}
+
+/// Pods that have been told to leave and are still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaving {
+    /// When the latest of them was told to.
+    pub(crate) told_at: Timestamp,
+    /// By when the kubelet has killed all of them.
+    pub(crate) killed_by: Timestamp,
+}
+
+impl Leaving {
+    fn of(pod: &Pod) -> Option<Self> {
+        let killed_by = pod.metadata.deletion_timestamp?;
+        let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or_default());
+        Some(Self { told_at: killed_by.checked_sub(grace).unwrap_or(killed_by), killed_by })
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self { told_at: self.told_at.max(other.told_at), killed_by: self.killed_by.max(other.killed_by) }
+    }
 }
 
 /// The taint of a node that is being disrupted.
@@ -120,7 +141,7 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Ti
         force: force.iter().map(|pod| (key(pod), left.max(1))).collect(),
         next_force_at: deadline.and_then(|deadline| not_yet().filter_map(|pod| force_at(pod, deadline)).min()),
         protected: protected.collect(),
-        are_leaving: waiting.iter().any(|pod| pod.metadata.is_deleting()),
+        leaving: waiting.iter().filter_map(|pod| Leaving::of(pod)).reduce(Leaving::with),
     }
 }
 

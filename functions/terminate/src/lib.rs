@@ -30,9 +30,10 @@ rights! {
     Queues: Queues,
 }
 
-/// Requeue delay while pods terminate, or right after a deletion.
+/// Requeue delay while pods terminate, unless they take long, or right after a deletion.
 const SHORT_DELAY: SignedDuration = SignedDuration::from_secs(1);
-/// Requeue delay while EC2 terminates the instance, or every remaining pod is blocked by a budget or its owner.
+/// Requeue delay while EC2 terminates the instance, or every remaining pod is blocked by a budget or its owner; the longest while pods take
+/// long to end.
 const POLL_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// A drain that no pod has left for this long is blocked, and so is one whose volumes have not been detached for as long: what blocks it
 /// is mostly a person's to change.

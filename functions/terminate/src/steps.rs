@@ -1,6 +1,6 @@
 //! One step of a node's drain.
 
-use crate::drain::{self, Deadline, Drain};
+use crate::drain::{self, Deadline, Drain, Leaving};
 use crate::hold::{self, Stage};
 use crate::refused::report_cluster_error;
 use crate::{BLOCKED_AFTER, BLOCKED_DELAY, Next, POLL_DELAY, SHORT_DELAY};
@@ -32,6 +32,9 @@ const TIME_PER_EVICTION: SignedDuration = SignedDuration::from_secs(1);
 const TIME_PER_DELETION: SignedDuration = SignedDuration::from_secs(3);
 /// A kubelet that has been silent this long, of an instance that EC2 does not show, is taken for dead.
 const KUBELET_DEAD_AFTER: SignedDuration = SignedDuration::from_mins(5);
+/// Pods that are leaving are looked at again after one of so many parts of the time that they have taken: those that end within half a
+/// minute, as most do, each second.
+const LEAVING_SHARE: i64 = 20;
 /// A pod may have been bound just before the taint took effect, so an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
@@ -82,7 +85,7 @@ impl<P: Rights> Run<P> {
                 }
             }
             let moved = self.move_pods(node, &plan).await?;
-            if moved.any || plan.are_leaving {
+            if moved.any || plan.leaving.is_some() {
                 self.moved_at = Some(now);
             }
             let still_for = now.duration_since(self.moved_at.unwrap_or_else(|| last_moved_at(&self.claim.value, now)));
@@ -419,16 +422,18 @@ fn last_moved_at(claim: &Claim, now: Timestamp) -> Timestamp {
     draining_since(claim).max(claim.drain_moved_at).unwrap_or(now)
 }
 
-/// One second while pods move; longer while all remaining ones are blocked, and much longer once they have been so for a while, but never
-/// past the time to delete one. One whose time has come and that is still there has lost of its grace period already: its deletion failed.
+/// One second while pods move; longer while they take long to end, or all remaining ones are blocked, and much longer once these have been
+/// so for a while, but never past the time to delete one. One whose time has come and that is still there has lost of its grace period
+/// already: its deletion failed.
 fn next_delay(plan: &Drain, moved: Moved, still_for: SignedDuration, now: Timestamp) -> SignedDuration {
     let is_blocked = still_for >= BLOCKED_AFTER && plan.force.is_empty();
-    let delay = match (moved.any || plan.are_leaving, moved.are_more_allowed_soon) {
-        (true, _) => SHORT_DELAY,
-        (false, true) if !is_blocked => SHORT_DELAY,
+    let delay = match (plan.leaving, moved.are_more_allowed_soon) {
+        (Some(leaving), false) if !moved.any && plan.force.is_empty() => leaving_delay(leaving, now),
+        _ if moved.any || plan.leaving.is_some() => SHORT_DELAY,
+        (_, true) if !is_blocked => SHORT_DELAY,
         // Evictions that a budget refuses count as well: a thousand such pods would otherwise keep the limit used up.
-        (false, false) if is_blocked => BLOCKED_DELAY,
-        (false, _) => POLL_DELAY,
+        (_, false) if is_blocked => BLOCKED_DELAY,
+        _ => POLL_DELAY,
     };
     let to_force = plan.next_force_at.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
     to_force.map_or(delay, |at| at.min(delay))
@@ -442,6 +447,14 @@ fn detachment_delay(claim: &Claim, now: Timestamp) -> SignedDuration {
     let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
     let to_deadline = deadline.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
     to_deadline.map_or(delay, |left| left.min(delay))
+}
+
+/// When to look again at pods that end by themselves: as often as they have shown to take their time, and once the kubelet has killed them.
+/// Nothing tells of their end, which is seen the later the longer it took, by a twentieth at most.
+fn leaving_delay(leaving: Leaving, now: Timestamp) -> SignedDuration {
+    let share = SignedDuration::from_secs(now.duration_since(leaving.told_at).as_secs() / LEAVING_SHARE);
+    let killed_in = leaving.killed_by.duration_since(now) + SHORT_DELAY;
+    share.min(killed_in).clamp(SHORT_DELAY, POLL_DELAY)
 }
 
 pub(crate) fn awaiting(attached: &[String]) -> String {

@@ -53,8 +53,42 @@ fn a_drain_is_looked_at_often_again_once_a_pod_has_moved() {
     assert_eq!(delay(&mut scene, 2000), 30);
 }
 
+/// A pod that was told at second 0 to end within so many seconds.
+fn leaving(seconds: i64) -> Pod {
+    let mut pod = terminating(grace(running("slow-0"), seconds), seconds);
+    pod.metadata.deletion_grace_period_seconds = Some(seconds);
+    pod
+}
+
 #[test]
-fn pods_that_are_leaving_never_make_a_drain_wait() {
+fn pods_that_take_long_to_end_are_looked_at_less_often() {
+    let mut scene = Scene::of(&ending(None));
+    scene.create(leaving(3600));
+    assert_eq!([0, 20, 60, 100, 3000].map(|second| delay(&mut scene, second)), [1, 1, 3, 5, 5]);
+    // Those that a budget holds change nothing.
+    let mut scene = held(None);
+    scene.create(leaving(3600));
+    assert_eq!([0, 20, 60, 1000].map(|second| delay(&mut scene, second)), [1, 1, 3, 5]);
+    // Another one is told to leave: it may end at once.
+    scene.create(pod("free-0"));
+    assert_eq!(delay(&mut scene, 1010), 1);
+}
+
+#[test]
+fn a_drain_never_oversleeps_the_end_of_pods_that_are_leaving() {
+    let mut scene = Scene::of(&ending(None));
+    scene.create(leaving(200));
+    assert_eq!([150, 197, 199, 200, 230].map(|second| delay(&mut scene, second)), [5, 4, 2, 1, 1]);
+    // Nor what has to be done for others meanwhile.
+    let mut scene = held(Some(1000));
+    scene.create(leaving(990));
+    assert_eq!([900, 937, 940].map(|second| delay(&mut scene, second)), [5, 4, 1]);
+    scene.set_time(941);
+    assert_eq!(scene.run().counted("forced"), 1);
+}
+
+#[test]
+fn a_pod_whose_time_to_end_is_unknown_is_looked_at_each_second() {
     let mut scene = held(None);
     scene.create(terminating(pod("slow-0"), 3600));
     assert_eq!([0, 400, 1000].map(|second| delay(&mut scene, second)), [1, 1, 1]);
