@@ -3,12 +3,12 @@
 use crate::batch::Batch;
 use crate::plan::{self, Facts};
 use crate::{FIRST_REGISTER_DELAY, REGISTER_RUNG_FOR, RETRY_DELAY, USER_ACTION_RETRY_DELAY, machine};
-use crate::{Rights, Run};
+use crate::{Rights, Run, oldest};
 use futures::future::{join_all, try_join_all};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use whittle_api::{hashes, labels};
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored, step};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, NodeClassRecord, Phase, Stored, step};
 use whittle_ec2::errors::{ApiError, CreateReason, Fault};
 use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
 use whittle_ports::{
@@ -28,6 +28,8 @@ const CREATE_FLEET: &str = "create_fleet";
 /// Delay before a call is made anew of which EC2 was too busy, or did not know something new such as the instance profile: IAM takes some
 /// ten seconds to tell it.
 const PASSING_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(5);
+/// EC2 knows an instance profile and its role by then, if there are any: what it says of them is not over soon.
+const PROFILE_KNOWN_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How long the outcome of a call may stay unknown: EC2 shows the instances that it started much sooner.
 const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 /// Attempts to assign an instance to a claim that others write concurrently.
@@ -82,9 +84,11 @@ impl<P: Rights> Run<'_, P> {
         if let (Some(error), Some(claim)) = (quota, waiting.first()) {
             self.publish_quota(&claim.value, &error.code, &error.message).await;
         }
-        let refused = answer.errors.iter().find(|error| needs_user_action(&api_error(error)));
+        let waited = oldest(&waiting, now);
+        let refused = answer.errors.iter().find(|error| needs_user_action(&api_error(error), waited));
         if let (Some(error), Some(claim)) = (refused, waiting.first()) {
             self.publish_refusal(&claim.value, reason_of(error), batch, &api_error(error).to_string()).await;
+            self.look_at_profile(&api_error(error), batch, waited).await?;
         }
         match failure_without_instances(&answer.errors) {
             FleetFailure::InsufficientCapacity(message) => self.give_up(waiting, DeletionReason::InsufficientCapacity, &message).await,
@@ -128,6 +132,9 @@ impl<P: Rights> Run<'_, P> {
         let (about, advice, pool) = (Involved::owner(claim), reason.advice(), claim.spec.node_pool.as_str());
         let remedy = match reason {
             CreateReason::SpotSlrCreationFailed => ": aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+            CreateReason::InstanceProfileNameInvalid | CreateReason::InstanceProfileEmpty => {
+                ". One that is made for spec.role is mended within minutes"
+            }
             CreateReason::LaunchFailed => ": correct what it names, in the node class, the requirements of the NodePool or the account",
             _ => "",
         };
@@ -136,6 +143,17 @@ impl<P: Rights> Run<'_, P> {
         self.report.metric(metrics::LaunchesRefused { nodepool: pool, reason: reason.as_str() });
         let text = format!("{advice}{remedy}. Asked for {}. EC2 reports {error_text}", batch.asked());
         publish_event(self.ports.cluster(), &claim.key.cluster, &ClusterEvent::warning(about, "LaunchRefused", text)).await;
+    }
+
+    /// Has `refresh` look at a class whose instance profile EC2 cannot use, unless it has while the claims waited: if IAM says what is
+    /// wrong, so does the class, and nothing is launched with it.
+    async fn look_at_profile(&self, error: &ApiError, batch: &Batch, waited: SignedDuration) -> Result<(), HandleError> {
+        let now = self.ports.clock().now();
+        let is_older = |record: &NodeClassRecord| now.duration_since(record.resolved_at) > waited;
+        if error.is_of_instance_profile() && self.facts.class(&batch.node_class).is_some_and(is_older) {
+            self.ports.queues().send_now(Doorbell::Refresh { cluster: self.cluster.clone() }).await?;
+        }
+        Ok(())
     }
 
     /// The members that still wait for an instance of this batch.
@@ -348,9 +366,11 @@ impl<P: Rights> Run<'_, P> {
             }
             return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string()).await;
         }
+        let waited = now.duration_since(batch.created_at);
+        let is_refused = needs_user_action(&known, waited);
         let delay = match error.kind {
             _ if known.is_fleet_quota() => USER_ACTION_RETRY_DELAY,
-            CloudErrorKind::Invalid if known.is_over_soon() => PASSING_RETRY_DELAY,
+            CloudErrorKind::Invalid if known.is_over_soon() && !is_refused => PASSING_RETRY_DELAY,
             CloudErrorKind::Unauthorized | CloudErrorKind::Invalid => USER_ACTION_RETRY_DELAY,
             _ => RETRY_DELAY,
         };
@@ -362,10 +382,9 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         let reason = CreateReason::of(&error.to_string());
-        if needs_user_action(&known)
-            && let Some(claim) = self.waiting(batch).await?.first()
-        {
+        if is_refused && let Some(claim) = self.waiting(batch).await?.first() {
             self.publish_refusal(&claim.value, reason, batch, &error.to_string()).await;
+            self.look_at_profile(&known, batch, waited).await?;
         }
         self.keep_waiting(batch, reason, &format!("{}: {error}", reason.advice()), delay).await
     }
@@ -452,9 +471,11 @@ fn failure_without_instances(errors: &[FleetPoolError]) -> FleetFailure {
     }
 }
 
-/// Whether retries are futile until the account, its permissions or the node class are changed.
-fn needs_user_action(error: &ApiError) -> bool {
-    error.create_reason().needs_user_action() || error.is_rejected()
+/// Whether retries are futile until the account, its permissions or the node class are changed. That EC2 does not know an instance profile
+/// says so only if a launch has waited for longer than it takes to learn of one.
+fn needs_user_action(error: &ApiError, waited: SignedDuration) -> bool {
+    let is_unusable = error.is_of_instance_profile() && waited >= PROFILE_KNOWN_AFTER;
+    error.create_reason().needs_user_action() || error.is_rejected() || is_unusable
 }
 
 /// The claim with the instance assigned to it. Pure.

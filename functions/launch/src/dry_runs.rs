@@ -95,13 +95,10 @@ impl<P: Rights> Run<'_, P> {
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
-        match refused {
-            Some(error) if names_profile && is_profile_missing(&error) => {
-                let remedy = "create the instance profile that spec.instanceProfile names, or correct the field";
-                Ok(Some(failure("InstanceProfileNotFound", &error, remedy)))
-            }
-            Some(error) => refusal("RunInstancesAuthCheckFailed", error).map(Some),
-            None => Ok(None),
+        let Some(error) = refused else { return Ok(None) };
+        match profile_failure(&error).filter(|_| names_profile) {
+            Some(failure) => Ok(Some(failure)),
+            None => refusal("RunInstancesAuthCheckFailed", error).map(Some),
         }
     }
 }
@@ -115,8 +112,17 @@ fn failure(reason: &str, error: &CloudError, remedy: &str) -> DryRunFailure {
     DryRunFailure { reason: reason.to_owned(), message: format!("{error}. Remedy: {remedy}") }
 }
 
-fn is_profile_missing(error: &CloudError) -> bool {
-    ApiError::client(error.code.as_str(), error.message.as_str()).is_instance_profile_missing()
+/// Why nothing can be launched with the instance profile that a class names, if the error says so.
+pub(crate) fn profile_failure(error: &CloudError) -> Option<DryRunFailure> {
+    let known = ApiError::client(error.code.as_str(), error.message.as_str());
+    let (reason, remedy) = if known.is_instance_profile_missing() {
+        ("InstanceProfileNotFound", "create the instance profile that spec.instanceProfile names, or correct the field")
+    } else if known.is_instance_profile_empty() {
+        ("InstanceProfileWithoutRole", "add a role to the instance profile that spec.instanceProfile names, or correct the field")
+    } else {
+        return None;
+    };
+    Some(failure(reason, error, remedy))
 }
 
 impl Facts {

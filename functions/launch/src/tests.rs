@@ -5,6 +5,7 @@ mod many;
 mod over_sim;
 mod overlaid;
 mod placed;
+mod profiles;
 mod repeated;
 mod requests;
 mod type_settings;

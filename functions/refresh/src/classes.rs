@@ -125,6 +125,9 @@ async fn profile<C: Discovery>(cloud: &C, cluster: &ClusterName, class: &Ec2Node
     let tags = spec.tags.clone().unwrap_or_default();
     if let Some(name) = &spec.instance_profile {
         return match cloud.profile_role(name).await {
+            Ok(role) if role.as_deref() == Some("") => {
+                Ok(Profile { name: None, role, error: Some(ProfileError::ProfileWithoutRole(name.clone())) })
+            }
             Ok(role) => Ok(Profile { name: Some(name.clone()), role, error: None }),
             Err(error) if error.kind == CloudErrorKind::NotFound => {
                 Ok(Profile { error: Some(ProfileError::ProfileNotFound(name.clone())), ..Profile::default() })

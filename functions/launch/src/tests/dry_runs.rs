@@ -2,6 +2,7 @@
 
 use super::over_sim::{class_in, keep_as, know, run_over};
 use super::repeated::with_class;
+use crate::dry_runs::profile_failure;
 use crate::plan::Facts;
 use futures::executor::block_on;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use whittle_api::labels;
 use whittle_claims::{Bucket, BucketName, ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision, ShiftedZones};
 use whittle_ec2::fleet::{LaunchError, MinValuesPolicy};
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, Mode, RecordReader, Records, Settings, TokenBuckets};
+use whittle_ports::{Adapters, CloudError, CloudErrorKind, Mode, RecordReader, Records, Settings, TokenBuckets};
 use whittle_snapshot::{Reserved, TypeInputs};
 use whittle_testkit::{TestWorld, at};
 use whittle_units::ClusterName;
@@ -69,6 +70,21 @@ fn a_call_that_is_not_permitted_is_named_and_shown() {
         assert_eq!(simulation.doorbells(), [Function::Refresh]);
         assert!(simulation.world().region.machines.is_empty());
     }
+}
+
+#[test]
+fn an_instance_profile_that_cannot_be_used_is_told_apart_from_calls_that_are_not_permitted() {
+    let failure = |code: &str, message: &str| {
+        let (kind, code) = (CloudErrorKind::Invalid, code.to_owned());
+        profile_failure(&CloudError { kind, call: "RunInstances", code, message: message.to_owned() })
+    };
+    let missing = failure("InvalidParameterValue", "Invalid IAM Instance Profile name").unwrap();
+    assert_eq!(missing.reason, "InstanceProfileNotFound");
+    let empty = failure("InvalidParameterValue", "IAM Instance Profile \"p\" has no associated IAM Roles").unwrap();
+    assert_eq!(empty.reason, "InstanceProfileWithoutRole");
+    assert!(empty.message.ends_with("add a role to the instance profile that spec.instanceProfile names, or correct the field"));
+    assert_eq!(failure("UnauthorizedOperation", "not authorized to perform iam:PassRole"), None);
+    assert_eq!(failure("InvalidParameterValue", "The volume size is invalid"), None);
 }
 
 #[test]

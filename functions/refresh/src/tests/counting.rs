@@ -20,6 +20,8 @@ pub(super) struct Counting<'a> {
     pub(super) refuses_prices: bool,
     pub(super) refuses_reservations: bool,
     pub(super) lacks_profiles: bool,
+    /// IAM may not be asked for the roles of profiles.
+    pub(super) hides_roles: bool,
     /// What IAM answers instead of making or showing a profile.
     pub(super) profile_error: Option<CloudError>,
     /// Calls that fail for now.
@@ -41,6 +43,7 @@ impl<'a> Counting<'a> {
             refuses_prices: false,
             refuses_reservations: false,
             lacks_profiles: false,
+            hides_roles: false,
             profile_error: None,
             unanswered: Vec::new(),
             stores_meanwhile: None,
@@ -117,7 +120,7 @@ impl Discovery for Counting<'_> {
                 message,
             });
         }
-        self.ec2.profile_role(profile).await
+        if self.hides_roles { Ok(None) } else { self.ec2.profile_role(profile).await }
     }
     async fn profiles(&self, cluster: &ClusterName) -> Result<Vec<ClassProfile>, CloudError> {
         self.ec2.profiles(cluster).await

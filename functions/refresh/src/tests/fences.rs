@@ -18,7 +18,8 @@ fn a_class_never_gets_the_node_role_of_another_cluster() {
 
 #[test]
 fn an_instance_profile_must_contain_a_permitted_role() {
-    for (holds, permitted) in [("admin", false), ("KarpenterNodeRole-other", false), ("", false), ("KarpenterNodeRole-c", true)] {
+    let (foreign, none) = (Some("NodeRoleNotPermitted"), Some("InstanceProfileWithoutRole"));
+    for (holds, refused) in [("admin", foreign), ("KarpenterNodeRole-other", foreign), ("", none), ("KarpenterNodeRole-c", None)] {
         let (simulation, settings) = fenced(|world| {
             world.region.network.profiles.insert("p".into(), holds.into());
             world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
@@ -27,10 +28,9 @@ fn an_instance_profile_must_contain_a_permitted_role() {
             });
         });
         let seen = run_under(&simulation, &settings);
-        if permitted {
-            assert!(seen.1.is_ready(), "{:?}", seen.1.problems);
-        } else {
-            check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &["profile p", "spec.instanceProfile"]);
+        match refused {
+            Some(reason) => check_refused(&seen, conditions::INSTANCE_PROFILE_READY, reason, &["profile p", "spec.instanceProfile"]),
+            None => assert!(seen.1.is_ready(), "{:?}", seen.1.problems),
         }
     }
 }

@@ -159,3 +159,49 @@ fn a_profile_that_does_not_exist_is_named_where_roles_are_fenced_too() {
     let refused = run_under(&simulation, &settings);
     check_refused(&refused, conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted", &["gone"]);
 }
+
+/// The class names a profile of its own, in a deployment that fences no roles; the profile has this role.
+fn with_own_profile(role: &str) -> (TestWorld, Settings) {
+    let (simulation, settings) = fenced(|world| {
+        world.region.network.profiles.insert("own".into(), role.into());
+        world.cluster.objects.change::<Ec2NodeClass>("default", |class| {
+            class.spec.role = None;
+            class.spec.instance_profile = Some("own".into());
+        });
+    });
+    (simulation, Settings { clusters: vec![cluster()], ..settings })
+}
+
+#[test]
+fn a_profile_without_a_role_is_told_of_with_the_remedy_and_nothing_is_launched_with_it() {
+    let (simulation, settings) = with_own_profile("");
+    for settings in [settings.clone(), Settings { default_instance_profile: Some("own".into()), ..settings.clone() }] {
+        let seen = run_under(&simulation, &settings);
+        let words = ["instance profile own", "spec.instanceProfile", "add one to it"];
+        check_refused(&seen, conditions::INSTANCE_PROFILE_READY, "InstanceProfileWithoutRole", &words);
+        assert_eq!((seen.1.instance_profile.as_str(), &seen.0.status.instance_profile), ("", &None));
+    }
+    let told = |simulation: &TestWorld| {
+        let world = simulation.world();
+        let events = world.cluster.events.iter().filter(|kept| kept.event.reason == "InstanceProfileWithoutRole");
+        events.map(|kept| (kept.event.kind.clone(), kept.event.warning)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&simulation), [("EC2NodeClass".to_owned(), true)]);
+    // Once it has one, machines can be launched.
+    simulation.world().region.network.profiles.insert("own".into(), "node".into());
+    let (shown, record) = run_under(&simulation, &settings);
+    assert!(record.is_ready() && conditions::is_true(&shown.status.conditions, conditions::READY), "{:?}", record.problems);
+    assert_eq!(told(&simulation).len(), 1);
+}
+
+#[test]
+fn a_profile_whose_role_is_unknown_or_that_has_one_is_never_taken_for_one_without() {
+    let (simulation, settings) = with_own_profile("node");
+    assert!(run_under(&simulation, &settings).1.is_ready());
+    let ports = simulation.ports();
+    // As in an isolated VPC, or where `refresh` may not read the profile.
+    let ec2 = Counting { hides_roles: true, ..Counting::over(&ports) };
+    let adapters = Adapters { store: &ports, cloud: &ec2, cluster: &ports, queues: &ports, clock: &ports };
+    block_on(crate::handle(adapters, &settings, &cluster())).unwrap();
+    assert!(record(&simulation).unwrap().is_ready());
+}

@@ -165,6 +165,12 @@ impl ApiError {
     pub fn is_instance_profile_empty(&self) -> bool {
         self.code == "InvalidParameterValue" && self.message.contains("has no associated IAM Roles")
     }
+    /// EC2 cannot use the instance profile of a launch. That passes within a minute if profile or role were made a moment ago; otherwise
+    /// one of them is missing.
+    pub fn is_of_instance_profile(&self) -> bool {
+        let is_unnamed = self.create_reason() == CreateReason::InstanceProfileNameInvalid;
+        is_unnamed || self.is_instance_profile_missing() || self.is_instance_profile_empty()
+    }
     /// What a launch asks for is refused for a reason that has no name of its own: every attempt is, until the node class or a limit of the
     /// account is changed. EC2 has new codes: all are meant that are not known to pass.
     pub fn is_rejected(&self) -> bool {
@@ -217,13 +223,10 @@ impl ApiError {
     /// Whether another attempt may succeed within seconds: EC2 is busy, or does not know yet what was made a moment ago.
     pub fn is_over_soon(&self) -> bool {
         let is_new_template = self.is_launch_template_not_found() || self.code == VERSION_NOT_FOUND;
-        let is_new = is_new_template || self.is_instance_profile_missing() || self.is_instance_profile_empty();
-        is_new
+        is_new_template
+            || self.is_of_instance_profile()
             || self.is_transient()
-            || matches!(
-                self.create_reason(),
-                CreateReason::InstanceProfileNameInvalid | CreateReason::LaunchTemplateNotFound | CreateReason::InternalError
-            )
+            || matches!(self.create_reason(), CreateReason::LaunchTemplateNotFound | CreateReason::InternalError)
     }
     /// Why a claim's launch failed with this error, for its `Launched` condition and the failure metric.
     pub fn create_reason(&self) -> CreateReason {
@@ -254,6 +257,8 @@ pub enum CreateReason {
     /// A tag policy of the organization does not have a tag of the launch.
     TagRefused,
     InstanceProfileNameInvalid,
+    /// The instance profile has no role; called as by Karpenter, which does not tell it apart.
+    InstanceProfileEmpty,
     LaunchTemplateNotFound,
     UserDataSizeLimitExceeded,
     InvalidAmiId,
@@ -286,6 +291,7 @@ const REASONS: &[(&[&str], CreateReason)] = &[
     (&["SecurityGroupsPerInterfaceLimitExceeded"], CreateReason::TooManySecurityGroups),
     (&["TagPolicyViolation"], CreateReason::TagRefused),
     (&["iamInstanceProfile.name is invalid"], CreateReason::InstanceProfileNameInvalid),
+    (&["has no associated IAM Roles"], CreateReason::InstanceProfileEmpty),
     (&["InvalidLaunchTemplateId.NotFound"], CreateReason::LaunchTemplateNotFound),
     (&["User data is limited to"], CreateReason::UserDataSizeLimitExceeded),
     (&["InvalidAMIID.Malformed"], CreateReason::InvalidAmiId),
@@ -383,6 +389,7 @@ impl CreateReason {
             | Self::AccountBlocked
             | Self::TooManySecurityGroups
             | Self::TagRefused
+            | Self::InstanceProfileEmpty
             | Self::LaunchFailed => "LaunchFailed",
             Self::SubnetResolutionFailed => "SubnetResolutionFailed",
             Self::InstanceTypeResolutionFailed => "InstanceTypeResolutionFailed",
@@ -414,7 +421,14 @@ impl CreateReason {
                  in spec.securityGroupSelectorTerms"
             }
             Self::TagRefused => "a tag policy of the organization refuses a tag: correct spec.tags of the node class, or the policy",
-            Self::InstanceProfileNameInvalid => "the instance profile does not exist or is not yet usable",
+            Self::InstanceProfileNameInvalid => {
+                "EC2 cannot use the instance profile yet, or it does not exist or has no role: correct spec.instanceProfile of the node \
+                 class, or the profile"
+            }
+            Self::InstanceProfileEmpty => {
+                "EC2 knows no role of the instance profile yet, or it has none: add one to the profile that spec.instanceProfile of the \
+                 node class names"
+            }
             Self::LaunchTemplateNotFound => "the launch template is gone",
             Self::UserDataSizeLimitExceeded => "the user data exceed 16 KiB: shorten spec.userData",
             Self::InvalidAmiId => "the AMI id is malformed",

@@ -112,6 +112,24 @@ fn what_was_just_made_and_a_busy_ec2_pass_soon() {
     }
 }
 
+#[test]
+fn what_ec2_says_of_an_instance_profile_is_told_apart() {
+    for (message, reason) in [
+        ("Value (p) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", "InstanceProfileNameInvalid"),
+        ("IAM Instance Profile \"arn:aws:iam::1:instance-profile/p\" has no associated IAM Roles", "LaunchFailed"),
+        ("Invalid IAM Instance Profile name", "LaunchFailed"),
+    ] {
+        let error = ApiError::client("InvalidParameterValue", message);
+        assert!(error.is_of_instance_profile() && error.is_over_soon() && !error.is_rejected(), "{message}");
+        assert_eq!(error.create_reason().as_str(), reason, "{message}");
+    }
+    let empty = CreateReason::of("IAM Instance Profile \"p\" has no associated IAM Roles");
+    assert!(empty.advice().contains("add one to the profile that spec.instanceProfile of the node class names"), "{}", empty.advice());
+    for (code, message) in [("InvalidParameterValue", "Volume size"), ("UnauthorizedOperation", "iam:PassRole"), ("Unavailable", "x")] {
+        assert!(!ApiError::client(code, message).is_of_instance_profile(), "{code}");
+    }
+}
+
 /// Karpenter calls the first a lack of capacity from the release after 1.14 on, and tries the second again for as long as the claim exists.
 #[test]
 fn a_market_that_is_too_dear_or_that_a_zone_lacks_is_no_capacity() {
@@ -174,6 +192,7 @@ fn what_a_person_has_to_change_is_told_by_the_reason_of_a_condition_unless_other
         CreateReason::VcpuLimitExceeded,
         CreateReason::InsufficientFreeAddressesInSubnet,
         CreateReason::InstanceProfileNameInvalid,
+        CreateReason::InstanceProfileEmpty,
         CreateReason::LaunchTemplateNotFound,
         CreateReason::NodeClassReadinessUnknown,
     ] {

@@ -21,6 +21,8 @@ pub enum ProfileError {
     NotSet,
     #[error("there is no instance profile {0}, which spec.instanceProfile names: create it, or correct the field")]
     ProfileNotFound(String),
+    #[error("instance profile {0}, which spec.instanceProfile names, has no role: add one to it, or correct the field")]
+    ProfileWithoutRole(String),
     /// With IAM's answer.
     #[error("spec.instanceProfile {name:?} is no name of an instance profile: give the name alone, without ARN or path ({problem})")]
     ProfileNameInvalid { name: String, problem: String },
@@ -36,6 +38,7 @@ impl ProfileError {
         match self {
             Self::NotSet => "NodeRoleNotSet",
             Self::ProfileNotFound(_) | Self::ProfileNameInvalid { .. } => "InstanceProfileNotFound",
+            Self::ProfileWithoutRole(_) => "InstanceProfileWithoutRole",
             Self::RoleNotFound(_) => "NodeRoleNotFound",
             Self::Refused { .. } => "InstanceProfileCreationFailed",
         }

@@ -247,6 +247,7 @@ fn a_class_is_ready_when_all_its_resources_exist() {
         (ProfileError::NotSet, "NodeRoleNotSet"),
         (ProfileError::ProfileNotFound("a".into()), "InstanceProfileNotFound"),
         (ProfileError::ProfileNameInvalid { name: "a/b".into(), problem: String::new() }, "InstanceProfileNotFound"),
+        (ProfileError::ProfileWithoutRole("a".into()), "InstanceProfileWithoutRole"),
         (ProfileError::RoleNotFound("a".into()), "NodeRoleNotFound"),
         (ProfileError::Refused { role: "a".into(), problem: String::new() }, "InstanceProfileCreationFailed"),
     ] {
