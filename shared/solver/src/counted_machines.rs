@@ -20,6 +20,8 @@ pub(crate) struct CountedMachine {
     pub(crate) offered: bool,
     /// Bound pods that count, by label set.
     pub(crate) pods: Vec<(LabelsId, u32)>,
+    /// Bound pods that are terminating, by label set: they count for required anti-affinity alone.
+    pub(crate) terminating: Vec<(LabelsId, u32)>,
     /// Required anti-affinity groups of bound pods.
     pub(crate) repels: Vec<GroupId>,
 }
@@ -33,25 +35,25 @@ pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, 
         let counts = node.node.is_some() || !node.pods.is_empty();
         let labels = counts.then(|| builder.split(&from_labels(node.labels())).0);
         let taints = builder.taint_table.taints(&node.simulated_taints());
-        let mut counted = CountedMachine { labels, taints, offered: builder.is_offered(node), pods: Vec::new(), repels: Vec::new() };
-        let mut by_labels = BTreeMap::new();
+        let mut staying: BTreeMap<LabelsId, u32> = BTreeMap::new();
+        let mut terminating: BTreeMap<LabelsId, u32> = BTreeMap::new();
+        let mut repels = Vec::new();
         for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
             if in_pass.contains(&std::ptr::from_ref(pod)) {
                 continue;
             }
-            // A terminating pod is no longer counted but repels others until it is gone.
-            if !pod.metadata.is_deleting() {
-                *by_labels.entry(builder.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
-            }
+            // A terminating pod neither spreads nor attracts others, but they are kept apart until it is gone (scheduling 21).
+            let by_labels = if pod.metadata.is_deleting() { &mut terminating } else { &mut staying };
+            *by_labels.entry(builder.groups.labels(&pod.metadata.namespace, &pod.metadata.labels)).or_insert(0) += 1;
             let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
             for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
                 let selects = PodSelection::of(term, &pod.metadata.namespace, &input.objects.namespaces);
                 let id = builder.groups.term(GroupKind::Inverse, &term.topology_key, selects, None, &mut builder.names);
-                counted.repels.push(id);
+                repels.push(id);
             }
         }
-        counted.pods = by_labels.into_iter().collect();
-        out.push(counted);
+        let (pods, terminating) = (staying.into_iter().collect(), terminating.into_iter().collect());
+        out.push(CountedMachine { labels, taints, offered: builder.is_offered(node), pods, terminating, repels });
     }
     out
 }

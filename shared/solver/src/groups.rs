@@ -17,6 +17,8 @@ pub(crate) struct PodSelection {
     scope: Scope,
     /// `None`: no pod. Shared by all terms of a pod's required affinity.
     selector: Option<Rc<LabelSelector>>,
+    /// Whether it selects terminating pods, too.
+    terminating: bool,
 }
 
 impl PodSelection {
@@ -31,7 +33,12 @@ impl PodSelection {
                 Scope::Only(named.chain(term.namespaces.iter().cloned()).collect())
             }
         };
-        Self { scope, selector: term.label_selector.clone().map(|selector| Rc::new(canonical(selector))) }
+        Self { scope, selector: term.label_selector.clone().map(|selector| Rc::new(canonical(selector))), terminating: false }
+    }
+
+    /// The same, with pods that are terminating.
+    pub(crate) fn with_terminating(self) -> Self {
+        Self { terminating: true, ..self }
     }
 
     /// The pods that every term of a pod's required affinity selects: for kube-scheduler, no others count for any of them
@@ -40,7 +47,7 @@ impl PodSelection {
         let (first, others) = terms.split_first()?;
         let mut all = Self::of(first, namespace, namespaces);
         let mut joint = all.selector.take().map(Rc::unwrap_or_clone);
-        for Self { scope, selector } in others.iter().map(|term| Self::of(term, namespace, namespaces)) {
+        for Self { scope, selector, .. } in others.iter().map(|term| Self::of(term, namespace, namespaces)) {
             all.scope = match (all.scope, scope) {
                 (Scope::All, only) | (only, Scope::All) => only,
                 (Scope::Only(one), Scope::Only(other)) => Scope::Only(one.intersection(&other).cloned().collect()),
@@ -130,6 +137,7 @@ impl Groups {
             selects: PodSelection {
                 scope: Scope::Only(BTreeSet::from([namespace.to_owned()])),
                 selector: selector.map(|selector| Rc::new(canonical(selector))),
+                terminating: false,
             },
             filter: Filter { any_of: if honor_affinity { any_of } else { Vec::new() }, labels, tolerations },
             reach: tolerations,
@@ -160,6 +168,7 @@ impl Groups {
             by_host: Some(identity.key) == hostname,
             filter: identity.filter.clone(),
             selects: index.selected(identity.selects.selector.as_deref(), &identity.selects.scope),
+            counts_terminating: identity.selects.terminating,
         };
         self.identities.iter().map(group).collect()
     }

@@ -199,10 +199,13 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     if let Some(affinity) = &spec.affinity {
         for (kind, terms) in [(GroupKind::Affinity, &affinity.pod_affinity), (GroupKind::Anti, &affinity.pod_anti_affinity)] {
             let Some(terms) = terms else { continue };
+            let of_term = |term: &PodAffinityTerm| PodSelection::of(term, shape.namespace, namespaces);
+            let required = terms.required.iter().map(|term| match &kept.near {
+                Some(near) if kind == GroupKind::Affinity => (term, near.clone()),
+                _ => (term, of_term(term).with_terminating()),
+            });
             let preferred = terms.preferred.iter().filter(|_| policy == PreferencePolicy::Respect).map(|t| &t.pod_affinity_term);
-            let joint = kept.near.as_ref().filter(|_| kind == GroupKind::Affinity);
-            for (term, joint) in terms.required.iter().map(|term| (term, joint)).chain(preferred.map(|term| (term, None))) {
-                let selects = joint.cloned().unwrap_or_else(|| PodSelection::of(term, shape.namespace, namespaces));
+            for (term, selects) in required.chain(preferred.map(|term| (term, of_term(term)))) {
                 owned.push(builder.groups.term(kind, &term.topology_key, selects, reach, &mut builder.names));
             }
         }

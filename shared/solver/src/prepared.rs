@@ -72,7 +72,7 @@ impl<'a> Prepared<'a> {
         if options.packing != Packing::Reference || options.work_budget.is_some() {
             return None;
         }
-        // A terminating pod is not counted where it runs but still repels others: undoing that is not worth the code.
+        // A terminating pod with anti-affinity of its own repels others: undoing that is not worth the code.
         let repels = |pod: &whittle_api::k8s::Pod| pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_anti_affinity.is_some());
         if input.objects.pods.iter().any(|pod| pod.metadata.is_deleting() && repels(pod)) {
             return None;
@@ -150,11 +150,10 @@ impl<'a> Prepared<'a> {
     fn counted_on(&self, host: HostId) -> Vec<(GroupId, CountedIn)> {
         let mut out = Vec::new();
         for ranked in &self.moving[host] {
-            if self.problem.pods[ranked.entry.pod].metadata.is_deleting() {
-                continue;
-            }
+            let is_terminating = self.problem.pods[ranked.entry.pod].metadata.is_deleting();
             let class = &self.problem.classes[ranked.entry.class];
-            for id in class.counted_by.iter().chain(&class.repels) {
+            let groups = class.counted_by.iter().chain(&class.repels);
+            for id in groups.filter(|id| !is_terminating || self.problem.groups[**id].counts_terminating) {
                 let counted_in = self.membership.counted_in(*id, &self.problem.groups[*id], host, &self.problem.sets);
                 out.extend(counted_in.map(|counted_in| (*id, counted_in)));
             }

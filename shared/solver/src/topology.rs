@@ -63,6 +63,8 @@ pub(crate) struct Group {
     pub(crate) filter: Filter,
     /// The label sets of pods that the group's selector and namespaces select.
     pub(crate) selects: Selected,
+    /// Whether pods that are terminating count, too.
+    pub(crate) counts_terminating: bool,
 }
 
 /// Counts of one group.

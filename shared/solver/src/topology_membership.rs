@@ -128,6 +128,10 @@ impl TopologyMembership {
             for (labels, n) in &machine.pods {
                 selecting.by(*labels).into_iter().flat_map(|by| &by.counting).for_each(|id| add(*id, *n));
             }
+            for (labels, n) in &machine.terminating {
+                let counting = selecting.by(*labels).into_iter().flat_map(|by| &by.counting);
+                counting.filter(|id| groups[**id].counts_terminating).for_each(|id| add(*id, *n));
+            }
             machine.repels.iter().for_each(|id| add(*id, 1));
         }
         out

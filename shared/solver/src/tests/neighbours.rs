@@ -1,10 +1,11 @@
 //! Pod affinity and anti-affinity.
 
 use super::world::{World, Z, all, expr, hard, left, near, required, sizes, soft, spread};
-use crate::solve;
+use crate::{Prepared, RecentNodes, solve};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use whittle_api::labels;
-use whittle_model::scheduling::{Options, Packing};
+use whittle_model::scheduling::{Options, Packing, Simulation};
 
 fn affine(key: &str, app: &str) -> Value {
     hard("podAffinity", near(key, app))
@@ -369,6 +370,61 @@ fn a_terminating_pod_repels_until_it_is_removed() {
     assert_eq!(left(&world.plan()).len(), 1);
     world.objects.pods.remove(0);
     assert!(left(&world.plan()).is_empty());
+}
+
+/// As for kube-scheduler (scheduling 21): Karpenter has the pod wait, on the node or for the machine, until the other has ended.
+#[test]
+fn a_terminating_pod_keeps_those_away_that_must_be_apart_from_it() {
+    let beside = |spec: &Value| {
+        let mut world = World::new();
+        world.node("n", 4, json!({labels::ZONE: Z[0]}));
+        let other = world.pod("other", json!({"nodeName": "n", "labels": {"app": "other"}}));
+        other.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+        other.metadata.deletion_timestamp = Some(super::world::now());
+        world.pods("it", 1, spec);
+        world
+    };
+    let made = |world: &World| {
+        let plan = world.plan();
+        (plan.claims.len(), plan.placements.len())
+    };
+    for key in [labels::HOSTNAME, labels::ZONE] {
+        let mut world = beside(&repelled(key, "other"));
+        assert_eq!(made(&world), (1, 0), "{key}");
+        if key == labels::ZONE {
+            let zones = super::world::asks(&world.plan(), 0, key);
+            assert!(zones.contains(Z[1]) && !zones.contains(Z[0]), "{zones}");
+        }
+        world.objects.pods.remove(0);
+        assert_eq!(made(&world), (0, 1), "{key}: the other is gone");
+    }
+    assert_eq!(made(&beside(&soft("podAntiAffinity", near(labels::HOSTNAME, "other")))), (0, 1), "a preference is worth no machine");
+    assert_eq!(made(&beside(&affine(labels::HOSTNAME, "other"))), (0, 0), "whoever is to be near it goes where its successor does");
+}
+
+/// The same where a machine with such pods is removed: a StatefulSet's is made anew elsewhere, and then it is not there any more.
+#[test]
+fn what_a_terminating_pod_keeps_away_does_not_depend_on_how_the_question_is_asked() {
+    let mut world = World::new();
+    for (name, at) in [("a", 0), ("b", 1)] {
+        world.managed(name, "initialized", 4, json!({labels::ZONE: Z[at]}));
+        let owner = json!({"owners": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "u", "controller": true}]});
+        let pod = world.pod(&format!("ends-{name}"), all(&[owner, json!({"nodeName": name, "labels": {"app": "other"}})]));
+        pod.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+        pod.metadata.deletion_timestamp = Some(super::world::now());
+    }
+    world.pods("it", 1, &all(&[json!({"cpu": "1"}), repelled(labels::ZONE, "other")]));
+    let none: &[&str] = &[];
+    for leaves in [none, &["a"], &["a", "b"]] {
+        let candidates: BTreeSet<String> = leaves.iter().map(|name| (*name).to_owned()).collect();
+        let simulation = Some(Simulation { candidates: candidates.clone(), ..Simulation::default() });
+        let options = Options { simulation, ..world.options.clone() };
+        world.ask(|input| {
+            let mut prepared = Prepared::new(input, &options).unwrap();
+            let (prepared, scratch) = (prepared.without(&candidates, RecentNodes::Accept), solve(input, &options));
+            assert_eq!((&prepared.claims, &prepared.placements), (&scratch.claims, &scratch.placements), "{leaves:?}");
+        });
+    }
 }
 
 #[test]
