@@ -216,6 +216,28 @@ fn terms_of_pod_affinity_are_met_by_one_pod() {
     assert_eq!((plan.placements.len(), world.violated_rules(&plan)), (1, Vec::new()));
 }
 
+/// As in kube-scheduler, a pod is the first of its kind for all its terms or for none.
+#[test]
+fn terms_of_pod_affinity_have_one_first_pod() {
+    let term = |key: &str| json!({"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": key});
+    let wants = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(labels::ZONE), term("rack")]}});
+    let mut world = World::new();
+    world.objects.node_pools[0].spec.template.metadata.labels.insert("rack".into(), "r1".into());
+    world.objects.pods = [pod("old-0", json!({"nodeName": "n1"})), pod("kin-0", json!({"affinity": wants}))]
+        .into_iter()
+        .map(|pod| serde_json::from_value(pod).unwrap())
+        .collect();
+    world.objects.pods[0].status.phase = "Running".into();
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let plan = world.plan();
+    assert_eq!((plan.claims.len(), world.violated_rules(&plan)), (1, Vec::new()), "it is the first");
+    world.objects.pods[0].metadata.labels.insert("app".into(), "kin".into());
+    world.nodes = ClusterState::of(&world.objects).nodes;
+    let found = world.violated_rules(&plan);
+    assert!(found.contains(&"affinity"), "its kind is in the zone a, and in no rack: {found:?}");
+    assert_eq!(world.plan().claims.len(), 0);
+}
+
 /// As in kube-scheduler, pods on a machine without the label do not repel each other; a pod that mentions the label may be placed
 /// there beside one that repels it.
 #[test]

@@ -434,35 +434,36 @@ fn check_anti_affinity_of_bound(
 fn check_affinities<'a>(topology: &mut Topology<'a>, at: usize, pod: &'a Pod, findings: &mut Findings) {
     let Some(near) = pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_affinity.as_ref()) else { return };
     let keys: BTreeSet<&str> = near.required.iter().map(|term| term.topology_key.as_str()).collect();
-    for key in keys {
-        let selected = topology.selected_pods(pod, key, &near.required);
-        check_affinity(topology, at, pod, (key, &near.required), &selected, findings);
+    let by_key: Vec<(&str, Rc<SelectedPods<'_>>)> =
+        keys.into_iter().map(|key| (key, topology.selected_pods(pod, key, &near.required))).collect();
+    // The first pod of a group with affinity to itself may be placed anywhere; one that cannot reach its group, nowhere.
+    let mut domains = by_key.iter().flat_map(|(_, selected)| &selected.domains);
+    let exists = domains.any(|(domain, domain_pods)| matches!(domain, Domain::Of(_)) && other(&domain_pods.all, pod).is_some());
+    let is_first = !exists && kube::all_select(&near.required, pod, pod, topology.namespaces);
+    for (key, selected) in by_key {
+        check_affinity(&topology.machines[at], (at, pod), key, &selected, is_first, findings);
     }
 }
 
-/// A pod that all required terms select, as kube-scheduler counts them, shares the domain of `key` with `pod`.
+/// A pod that all required terms select, as kube-scheduler counts them, shares the domain of `key` with `pod`, which is on the machine with
+/// the index `at`, unless it is the first of them.
 fn check_affinity(
-    topology: &Topology<'_>,
-    at: usize,
-    pod: &Pod,
-    (key, terms): (&str, &[PodAffinityTerm]),
+    machine: &Machine<'_>,
+    (at, pod): (usize, &Pod),
+    key: &str,
     selected: &SelectedPods<'_>,
+    is_first: bool,
     findings: &mut Findings,
 ) {
-    let machine = &topology.machines[at];
     // A machine without the label is in no domain, and so cannot satisfy a pod affinity.
-    let is_domain = |domain: &Domain<'_>| matches!(domain, Domain::Of(_));
-    let labelled = machine.domains[key].iter().all(is_domain);
-    let exists_elsewhere = selected.domains.iter().any(|(domain, domain_pods)| is_domain(domain) && other(&domain_pods.all, pod).is_some());
-    // The first pod of a group with affinity to itself may be placed anywhere; one that cannot reach its group, nowhere.
-    let first = || !exists_elsewhere && kube::all_select(terms, pod, pod, topology.namespaces);
+    let labelled = machine.domains[key].iter().all(|domain| matches!(domain, Domain::Of(_)));
     let here = || !machine.domains[key].is_empty() && selected.at.get(&at).is_some_and(|pods| other(pods, pod).is_some());
     // A selected pod is certainly in every domain that the machine may be in.
     let near = || {
         let certain = |domain| selected.domains.get(domain).is_some_and(|domain_pods| other(&domain_pods.certain, pod).is_some());
         !machine.domains[key].is_empty() && machine.domains[key].iter().all(certain)
     };
-    let holds = labelled && (first() || here() || near());
+    let holds = labelled && (is_first || here() || near());
     findings
         .expect(holds, &machine.name, "affinity", || format!("{} requires a pod that is not in its domain of {key}", pod.metadata.key()));
 }

@@ -141,6 +141,11 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
     /// Whether the pod's required affinity holds.
     fn is_satisfied(&self, pod: PodId, place: PodHost) -> bool {
         let class = class_of(self.problem, pod);
+        // The first pod of a group that selects itself may go anywhere, if it is that for all its keys (scheduling 21).
+        let is_alone = |id: GroupId| {
+            let group = &self.problem.groups[id];
+            group.by_host || self.sums[&id].without_one(domain(self.problem, &self.types, place, group.key)).is_empty()
+        };
         required_affinity(self.problem, class).all(|id| {
             let group = &self.problem.groups[id];
             let own = u32::from(group.selects.has(class.labels));
@@ -148,12 +153,14 @@ impl<'p, 'a> AffinityCensus<'p, 'a> {
             let has_neighbour = before + self.placed.get(&(id, place.host)).copied().unwrap_or(0) > own;
             let sum = &self.sums[&id];
             if group.by_host {
-                // The first pod of a group that selects itself may go anywhere.
                 return has_neighbour || (own == 1 && sum.all == own);
             }
             match domain(self.problem, &self.types, place, group.key) {
                 Domain::Nowhere => false,
-                here => has_neighbour || sum.certainly_in(&here, own) || (own == 1 && sum.without_one(here).is_empty()),
+                here => {
+                    let is_first = || own == 1 && required_affinity(self.problem, class).all(is_alone);
+                    has_neighbour || sum.certainly_in(&here, own) || is_first()
+                }
             }
         })
     }

@@ -22,6 +22,8 @@ pub(crate) struct Relaxation {
     pub(crate) tolerations: TolerationId,
     /// Groups of the pod's own constraints.
     pub(crate) owned: Vec<GroupId>,
+    /// Those of them that are required pod affinity.
+    pub(crate) near: Vec<GroupId>,
     /// Groups of other pods' anti-affinity that repel the pod.
     pub(crate) repelled_by: Vec<GroupId>,
     /// The domains that some group allows depend on counts by a key other than the hostname, or it attracts to a host.

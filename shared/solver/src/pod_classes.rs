@@ -186,7 +186,7 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     let (full, host) = builder.split(&relaxation::requirements_of(spec, policy));
     let (strict, _) = builder.split(&relaxation::requirements_of(spec, PreferencePolicy::Ignore));
     let tolerations = builder.taint_table.tolerations(&spec.tolerations);
-    let mut owned = Vec::new();
+    let (mut owned, mut near) = (Vec::new(), Vec::new());
     for constraint in &spec.topology_spread_constraints {
         if policy == PreferencePolicy::Respect || !is_soft(constraint) {
             let others = other_labels(builder, spec, constraint);
@@ -201,18 +201,25 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
             let Some(terms) = terms else { continue };
             let of_term = |term: &PodAffinityTerm| PodSelection::of(term, shape.namespace, namespaces);
             let required = terms.required.iter().map(|term| match &kept.near {
-                Some(near) if kind == GroupKind::Affinity => (term, near.clone()),
+                Some(joint) if kind == GroupKind::Affinity => (term, joint.clone()),
                 _ => (term, of_term(term).with_terminating()),
             });
             let preferred = terms.preferred.iter().filter(|_| policy == PreferencePolicy::Respect).map(|t| &t.pod_affinity_term);
-            for (term, selects) in required.chain(preferred.map(|term| (term, of_term(term)))) {
-                owned.push(builder.groups.term(kind, &term.topology_key, selects, reach, &mut builder.names));
+            for (term, selects) in required {
+                let group = builder.groups.term(kind, &term.topology_key, selects, reach, &mut builder.names);
+                owned.push(group);
+                if kind == GroupKind::Affinity {
+                    near.push(group);
+                }
+            }
+            for term in preferred {
+                owned.push(builder.groups.term(kind, &term.topology_key, of_term(term), reach, &mut builder.names));
             }
         }
     }
     let mut seen = BTreeSet::new();
     owned.retain(|g| seen.insert(*g));
-    Relaxation { id: RelaxationId::at(0), full, strict, host, labels, tolerations, owned, repelled_by: Vec::new(), volatile: false }
+    Relaxation { id: RelaxationId::at(0), full, strict, host, labels, tolerations, owned, near, repelled_by: Vec::new(), volatile: false }
 }
 
 /// The drivers of the pod's volumes of which kube-scheduler says that nodes lack them (scheduling 8.5). It says so only of those whose

@@ -275,7 +275,7 @@ impl TopologyQuery<'_> {
                     return Answer::All(here);
                 }
                 // The first of its kind may start anywhere. Where its kind is out of its reach, no pod starts anew (scheduling 21).
-                let is_first = selects && counts.domains.iter().all(|(_, n)| *n == 0);
+                let is_first = selects && !self.is_populated(id) && !self.has_kin(id, relaxation);
                 if !is_first {
                     return Answer::All(Vec::new());
                 }
@@ -296,6 +296,17 @@ impl TopologyQuery<'_> {
                 Answer::All(vals)
             }
         }
+    }
+
+    /// Whether a group counts pods in some domain.
+    fn is_populated(&self, id: GroupId) -> bool {
+        self.counts[id].domains.iter().any(|(_, n)| *n > 0)
+    }
+
+    /// Whether pods that all of the pod's required terms select are in a domain of any of their keys: then it is not the first of its kind,
+    /// though their nodes may lack the others. Hosts say nothing here: on which a pod is, is known before its other domains are.
+    fn has_kin(&self, id: GroupId, relaxation: &Relaxation) -> bool {
+        relaxation.near.contains(&id) && relaxation.near.iter().any(|other| !self.groups[*other].by_host && self.is_populated(*other))
     }
 
     /// Whether a domain with `count` pods bounds the spread of pods that may not go there now, as for kube-scheduler (scheduling 6):

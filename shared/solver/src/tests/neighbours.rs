@@ -252,6 +252,27 @@ fn one_pod_meets_all_required_terms_or_none() {
     }
 }
 
+/// As for kube-scheduler (scheduling 21): Karpenter launches a machine for a pod that is never bound.
+#[test]
+fn a_pod_is_the_first_of_its_kind_for_all_required_terms_or_for_none() {
+    let planned = |of_node: Value, keys: &[&str]| {
+        let mut world = World::new();
+        world.pool("default", json!({"requirements": [expr("rack", "In", &["r1", "r2"])]}));
+        world.node("old", 4, of_node);
+        world.pods("web", 1, &json!({"cpu": "1"}));
+        world.bind("web", "old");
+        let terms: Vec<Value> = keys.iter().map(|key| near(key, "web")).collect();
+        world.pods("web", 1, &all(&[json!({"cpu": "1"}), all_near(&terms)]));
+        let plan = world.plan();
+        (plan.claims.len(), plan.placements.len())
+    };
+    let (in_zone, in_rack) = (|| json!({labels::ZONE: Z[0]}), || json!({"rack": "r1"}));
+    assert_eq!(planned(in_zone(), &[labels::ZONE, "rack"]), (0, 0), "the other is in a zone and in no rack");
+    assert_eq!(planned(in_rack(), &["rack", labels::ZONE]), (0, 0));
+    assert_eq!(planned(all(&[in_zone(), in_rack()]), &[labels::ZONE, "rack"]), (0, 1), "beside the other");
+    assert_eq!(planned(in_zone(), &["rack"]), (1, 0), "the other is in no domain that is asked for");
+}
+
 #[test]
 fn one_pod_is_in_the_namespaces_of_all_required_terms() {
     for (namespace, left_out) in [("a", 1), ("b", 0)] {
