@@ -202,6 +202,27 @@ fn hard_spread_and_anti_affinity_hold() {
     assert_eq!(counts(&two), (2, 0, 1));
 }
 
+/// As for kube-scheduler: a key of `matchLabelKeys` that the pod itself lacks selects nothing.
+#[test]
+fn label_keys_that_a_pod_lacks_do_not_divide_its_spread() {
+    let pinned = "nodeSelector: {topology.kubernetes.io/zone: us-east-1b}";
+    for (key, pending) in [("revision", 1), ("app", 0)] {
+        let spread = format!(
+            "topologySpreadConstraints: [{{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, \
+             nodeAffinityPolicy: Ignore, labelSelector: {{matchLabels: {{kin: \"yes\"}}}}, matchLabelKeys: [{key}]}}]"
+        );
+        let others = deployment(2, pinned).replace("{name: web}", "{name: old}");
+        let others = others.replace("app: web", "app: old, kin: \"yes\", revision: old");
+        let mut simulation = simulation(1);
+        apply(&simulation, NODES);
+        apply(&simulation, &others);
+        seconds(&mut simulation, 10);
+        apply(&simulation, &deployment(1, &format!("{pinned}\n      {spread}")));
+        seconds(&mut simulation, 10);
+        assert_eq!(counts(&simulation), (3 - pending, 0, pending), "{key}");
+    }
+}
+
 /// As for kube-scheduler: one pod that all required terms select counts, and none that only some select.
 #[test]
 fn terms_of_affinity_are_met_by_one_pod_together() {

@@ -408,7 +408,8 @@ fn has_spread_labels(pod: &Pod, node: &Node) -> bool {
 
 fn selector_selects(constraint: &TopologySpreadConstraint, owner: &Pod, meta: &ObjectMeta) -> bool {
     constraint.label_selector.as_ref().is_some_and(|selector| selector.matches(&meta.labels))
-        && constraint.match_label_keys.iter().all(|key| owner.metadata.label(key) == meta.label(key))
+        // Keys that the owner lacks select nothing.
+        && constraint.match_label_keys.iter().all(|key| owner.metadata.label(key).is_none_or(|value| meta.label(key) == Some(value)))
 }
 
 fn scheduler_event(pod: &Pod, verdict: &str) -> ClusterEvent {
