@@ -356,6 +356,35 @@ fn nobody_is_stranded_by_a_plan_that_is_carried_out_or_by_one_without_machines()
     assert_eq!(super::stranded(&world.input(), &plan, &none), BTreeSet::new(), "only pods that are placed can be");
 }
 
+/// As for kube-scheduler (scheduling 6): a spread that ignores where its pod may go is bounded by all domains with nodes.
+#[test]
+fn a_pod_is_stranded_by_who_is_missing_where_only_its_spread_looks() {
+    for (policy, expected) in [("Ignore", vec!["default/even-2"]), ("Honor", Vec::new())] {
+        let spread = json!([{"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": policy,
+            "labelSelector": {"matchLabels": {"app": "even"}}}]);
+        let mut world = World::new();
+        let mut second = world.objects.nodes[0].clone();
+        second.metadata.name = "n2".into();
+        second.metadata.labels.insert(labels::ZONE.into(), "b".into());
+        world.objects.nodes.push(second);
+        let zone = |zone: &str| json!({"nodeSelector": {(labels::ZONE): zone}});
+        let mut held = zone("b");
+        held["topologySpreadConstraints"] = spread;
+        world.objects.pods = [pod("even-0", json!({"nodeName": "n2"})), pod("even-1", zone("a")), pod("even-2", held)]
+            .into_iter()
+            .map(|pod| serde_json::from_value(pod).unwrap())
+            .collect();
+        world.objects.pods[0].status.phase = "Running".into();
+        world.nodes = ClusterState::of(&world.objects).nodes;
+        let whole = world.plan();
+        assert_eq!((whole.scheduled(), world.violated_rules(&whole)), (2, Vec::new()), "{policy}");
+        let mut part = whole.clone();
+        take(&mut part, "even-1");
+        let stranded = super::stranded(&world.input(), &whole, &part);
+        assert_eq!(stranded.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{policy}");
+    }
+}
+
 #[test]
 fn plans_of_the_solver_are_accepted() {
     let world = World::new();

@@ -208,9 +208,14 @@ fn crowded<'a>(input: &Input<'a>, topology: &Topology<'a>) -> Vec<Crowded<'a>> {
                 *count = count.saturating_add(1);
             }
         }
+        // With `nodeAffinityPolicy: Ignore` every domain with nodes bounds the spread, wherever the pod may go (scheduling 6).
+        let counts_all = constraint.node_affinity_policy.as_deref() == Some("Ignore");
+        let with_nodes = topology.machines.iter().filter(|machine| counts_all && machine.has_labels(others));
+        let with_nodes: BTreeSet<&str> = with_nodes.filter_map(|machine| machine.certain(key)).collect();
         for (domain, pods) in here {
             for (at, pod) in pods.iter().copied().enumerate() {
-                let reachable = counts.iter().filter(|(other, _)| *other == domain || kube::may_be_in(pod, key, other));
+                let bounds = |other: &str| other == *domain || with_nodes.contains(other) || kube::may_be_in(pod, key, other);
+                let reachable = counts.iter().filter(|(other, _)| bounds(other));
                 let least = reachable.map(|(_, count)| *count).min().unwrap_or_default();
                 let count = counts.get(domain).copied().unwrap_or_default();
                 let excess = usize::try_from(count - least - constraint.max_skew).unwrap_or_default();
