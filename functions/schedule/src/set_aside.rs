@@ -47,7 +47,7 @@ pub(crate) fn over_quota(plan: &mut Plan, snapshot: &Snapshot, report: &mut Repo
             waiting.extend(stranded);
             (rest, counts) = within(&whole, &waiting, room.clone(), snapshot);
         } else {
-            leave_waiting(&mut rest, &stranded);
+            leave_waiting(&mut rest, &stranded, &Reason::AwaitsOverQuota);
         }
     }
     *plan = rest;
@@ -57,7 +57,7 @@ pub(crate) fn over_quota(plan: &mut Plan, snapshot: &Snapshot, report: &mut Repo
 /// The plan without these pods, and without machines for which there is no room then.
 fn within(whole: &Plan, waiting: &BTreeSet<String>, mut room: QuotaRoom, snapshot: &Snapshot) -> (Plan, Report) {
     let (mut rest, mut counts) = (whole.clone(), Report::default());
-    leave_waiting(&mut rest, waiting);
+    leave_waiting(&mut rest, waiting, &Reason::AwaitsOverQuota);
     set_aside(&mut rest, |new| match room.take(new, snapshot) {
         QuotaFit::AsPlanned => None,
         QuotaFit::As(capacity_type) => {
@@ -74,11 +74,11 @@ fn within(whole: &Plan, waiting: &BTreeSet<String>, mut room: QuotaRoom, snapsho
 }
 
 /// Leaves these pods out, by key, and machines that would have no others. A machine that has stays as large as it was planned.
-fn leave_waiting(plan: &mut Plan, waiting: &BTreeSet<String>) {
+pub(crate) fn leave_waiting(plan: &mut Plan, waiting: &BTreeSet<String>, reason: &Reason) {
     let mut left_out = Vec::new();
     let mut leave = |pods: &mut Vec<PodRef>| {
         let is_left = |pod: &mut PodRef| waiting.contains(&pod.key());
-        left_out.extend(pods.extract_if(.., is_left).map(|pod| LeftOut { pod, reason: Reason::AwaitsOverQuota }));
+        left_out.extend(pods.extract_if(.., is_left).map(|pod| LeftOut { pod, reason: reason.clone() }));
         !pods.is_empty()
     };
     plan.claims.retain_mut(|new| leave(&mut new.pods));

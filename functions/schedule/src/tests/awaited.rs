@@ -1,6 +1,8 @@
-//! Pods that could not be bound without others for which a quota of vCPUs has no room.
+//! Pods that could not be bound without others for which a quota of vCPUs has no room, or whose claim is too large.
 
+use super::over_sim::large_annotation;
 use super::{checked, four, now, pod, snapshot};
+use crate::oversize::too_large;
 use crate::set_aside::over_quota;
 use serde_json::json;
 use std::sync::Arc;
@@ -101,6 +103,20 @@ fn zone_of(claim: &NewClaim) -> String {
     let zone = claim.requirements.iter().find(|known| known.key == labels::ZONE).unwrap();
     assert_eq!(zone.values.len(), 1, "{zone:?}");
     zone.values[0].clone()
+}
+
+#[test]
+fn a_machine_is_not_launched_for_a_pod_that_requires_one_whose_claim_is_too_large() {
+    let seen = snapshot(vec![of_app("big", "big", 4), near(of_app("near", "small", 4), "big"), of_app("other", "other", 4)]);
+    let mut plan = checked(&seen.input(), &options(), &ClusterName::new("c")).unwrap();
+    assert_eq!(plan.claims.len(), 3);
+    let of_big = plan.claims.iter_mut().find(|claim| claim.pods[0].name == "big").unwrap();
+    of_big.annotations.insert("example.com/note".into(), large_annotation());
+    too_large(&mut plan, &seen, &ClusterName::new("c"), &mut Report::default());
+    assert_eq!(of(&plan).0, [["other"]]);
+    let [big, near] = &plan.left_out[..] else { panic!("{:?}", plan.left_out) };
+    assert!(big.pod.name == "big" && matches!(big.reason, Reason::TooLarge { .. }), "{big:?}");
+    assert_eq!((near.pod.name.as_str(), &near.reason), ("near", &Reason::AwaitsTooLarge));
 }
 
 #[test]

@@ -333,7 +333,7 @@ fn claims_that_were_stored_before_a_request_failed_are_launched_and_recorded() {
 }
 
 /// An annotation of almost a megabyte that cannot be compressed to the size of an item.
-fn large_annotation() -> String {
+pub(super) fn large_annotation() -> String {
     (0..60_000).map(|n| format!("{:016x}", fnv1a(format!("{n} of many")))).collect()
 }
 

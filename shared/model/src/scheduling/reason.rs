@@ -40,6 +40,8 @@ pub enum Reason {
     Truncated { node_pool: String, labels: Vec<String> },
     /// The NodeClaim of its machine would be larger than can be stored, mostly for this field.
     TooLarge { node_pool: String, field: &'static str, kib: usize },
+    /// It could not be bound before pods whose NodeClaim would be too large: it has to be near to them, or they count for its spread.
+    AwaitsTooLarge,
     /// EC2 refuses larger machines for a quota of vCPUs, and others of the plan take what it may have left.
     OverQuota { capacity_type: String },
     /// It could not be bound before pods whose machines a quota may have no room for: it has to be near to them, or they count for its
@@ -359,6 +361,7 @@ impl Reason {
             | Reason::OutOfBudget
             | Reason::Truncated { .. }
             | Reason::TooLarge { .. }
+            | Reason::AwaitsTooLarge
             | Reason::OverQuota { .. }
             | Reason::AwaitsOverQuota
             | Reason::RejectedByChecker(_)
@@ -390,7 +393,7 @@ impl Reason {
             Reason::Pools(rejections) => rejections.first().map_or("no-node-pools", |s| s.cause.category()),
             Reason::OutOfBudget => "out-of-budget",
             Reason::Truncated { .. } => "min-values",
-            Reason::TooLarge { .. } => "claim-size",
+            Reason::TooLarge { .. } | Reason::AwaitsTooLarge => "claim-size",
             Reason::OverQuota { .. } | Reason::AwaitsOverQuota => "quota",
             Reason::Uninitialized { .. } => "uninitialized",
             Reason::RejectedByChecker(_) => "doubtful",
@@ -541,6 +544,10 @@ impl Display for Reason {
             Reason::TooLarge { node_pool, field, kib } => {
                 write!(f, "a NodeClaim of nodepool {node_pool} would have {kib} KiB, more than can be stored, most of them in {field}")
             }
+            Reason::AwaitsTooLarge => f.write_str(
+                "pods that it has to be near to, or that count for its topology spread, have no machine, because their NodeClaim would be \
+                 larger than can be stored",
+            ),
             Reason::OverQuota { capacity_type } => write!(
                 f,
                 "EC2 refuses larger {capacity_type} machines for the account's quota of vCPUs, and what that may have left is tried for \

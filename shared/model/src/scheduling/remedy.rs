@@ -84,8 +84,9 @@ impl Reason {
             ),
             // A custom label, of which the fault speaks, is no help to who means a node.
             Reason::Ignored(faults) if faults.iter().any(|fault| is_of_hostname(fault)) => Remedy::of_pod(of_hostname()),
-            // Faults say what is wrong themselves; the others pass.
+            // Faults say what is wrong themselves, as does the pod that another waits for; the others pass.
             Reason::Ignored(_)
+            | Reason::AwaitsTooLarge
             | Reason::Reserved(_)
             | Reason::Unchanged { .. }
             | Reason::OutOfBudget
