@@ -377,13 +377,14 @@ fn is_among(set: &DaemonSet, identities: &BTreeSet<Identity>) -> bool {
     identity.is_some_and(|identity| identities.contains(&identity))
 }
 
-/// Gives the templates of DaemonSets that no cluster has had what LimitRanges give to their pods: machines are chosen with room for these.
-/// Of a DaemonSet that a cluster has, the newest pod counts; before there is one, the functions count the template as it is, as Karpenter
-/// does.
-fn admit_new_daemons(objects: &mut ClusterObjects, new: &BTreeSet<Identity>, limit_ranges: &LimitRanges) {
+/// Gives the templates of DaemonSets that no cluster has had what LimitRanges and RuntimeClasses give to their pods: machines are chosen
+/// with room for these. Of a DaemonSet that a cluster has, the newest pod counts; before there is one, the functions count the template as
+/// it is, as Karpenter does. Returns of which a server would refuse the pods.
+fn admit_new_daemons(objects: &mut ClusterObjects, new: &BTreeSet<Identity>, workloads: &mut WorkloadManifests) -> Vec<String> {
     for set in objects.daemon_sets.iter_mut().filter(|set| is_among(set, new)) {
-        limit_ranges.complete(&set.metadata.namespace, &mut set.spec.template.spec);
+        workloads.limit_ranges.complete(&set.metadata.namespace, &mut set.spec.template.spec);
     }
+    workloads.runtime_classes.admit_templates(objects.daemon_sets.iter_mut().filter(|set| is_among(set, new)))
 }
 
 /// Gives the pods of changed DaemonSets the template that these have now, as after their rollout, and what LimitRanges give to new pods.
@@ -421,14 +422,14 @@ fn finish(
     let is_new = |pod: &&mut Pod| consequences.new_pods.contains(&pod.metadata.key());
     workloads.limit_ranges.admit(objects.pods.iter_mut().filter(is_new));
     let of_daemons = roll_out_daemons(objects, &consequences.changed_daemons, &workloads.limit_ranges);
-    admit_new_daemons(objects, &consequences.new_daemons, &workloads.limit_ranges);
+    let mut unfit = admit_new_daemons(objects, &consequences.new_daemons, workloads);
     let mut storage = Storage::of(objects);
     let mut expanded = match expansion {
         Expansion::Off => workloads.roll_out(&mut objects.pods, &mut storage, settings.now)?,
         Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, &mut storage, settings.now)?,
     };
     objects.volume_claims.append(&mut storage.made);
-    let unfit = workloads.runtime_classes.admit(&mut objects.pods);
+    unfit.extend(workloads.runtime_classes.admit(&mut objects.pods));
     complete(objects, settings);
     ephemeral::claim(objects, &consequences.live_pods);
     workloads.own(&mut objects.pods);

@@ -3,12 +3,14 @@
 use super::remarks::Remark;
 use crate::listing::first_named;
 use std::collections::BTreeMap;
-use whittle_api::k8s::{Pod, RuntimeClass};
+use whittle_api::k8s::{DaemonSet, Pod, PodSpec, RuntimeClass};
 
 /// The RuntimeClasses of some manifests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuntimeClasses {
     by_name: BTreeMap<String, RuntimeClass>,
+    /// DaemonSets of files whose class is not given, with its name.
+    unknown_of_daemons: Vec<(String, String)>,
 }
 
 impl RuntimeClasses {
@@ -22,14 +24,33 @@ impl RuntimeClasses {
         for pod in pods {
             let Some(class) = self.by_name.get(&pod.spec.runtime_class_name) else { continue };
             // What runs was accepted, and its class may have been another then.
-            for fault in admit(pod, class).into_iter().filter(|_| !pod.is_bound()) {
+            for fault in admit(&mut pod.spec, class).into_iter().filter(|_| !pod.is_bound()) {
                 refused.entry(fault).or_default().push(format!("{:?}", pod.metadata.key()));
             }
         }
         refused.into_iter().map(|(fault, pods)| format!("Pod {}, {fault}", first_named(&pods, 1))).collect()
     }
 
-    /// Of classes that waiting pods name and that are not given. A pod with an overhead has what its class says.
+    /// Adds to the templates of DaemonSets that no cluster has had what the classes say, as their pods get it; returns of which a server
+    /// would refuse the pods, and why.
+    pub(super) fn admit_templates<'s>(&mut self, sets: impl Iterator<Item = &'s mut DaemonSet>) -> Vec<String> {
+        let mut refused = Vec::new();
+        for set in sets {
+            let (key, spec) = (set.metadata.key(), &mut set.spec.template.spec);
+            match self.by_name.get(&spec.runtime_class_name) {
+                Some(class) => {
+                    refused.extend(admit(spec, class).into_iter().map(|fault| format!("DaemonSet {key:?}, spec.template.{fault}")));
+                }
+                None if !spec.runtime_class_name.is_empty() && spec.overhead.is_empty() => {
+                    self.unknown_of_daemons.push((key, spec.runtime_class_name.clone()));
+                }
+                None => {}
+            }
+        }
+        refused
+    }
+
+    /// Of classes that waiting pods or DaemonSets of files name and that are not given. A pod with an overhead has what its class says.
     pub(super) fn remarks(&self, pods: &[Pod]) -> Vec<Remark> {
         let waits = |pod: &&Pod| !pod.is_bound() && !pod.is_terminal() && pod.spec.overhead.is_empty();
         let mut unknown: BTreeMap<&str, usize> = BTreeMap::new();
@@ -45,13 +66,19 @@ impl RuntimeClasses {
                  refuses such pods"
             ))
         };
-        unknown.into_iter().map(remark).collect()
+        let of_daemon = |(set, name): &(String, String)| {
+            Remark::note(format!(
+                "RuntimeClass {name:?} is not given: DaemonSet {set:?} lacks what it adds (overhead, nodeSelector, tolerations), and a \
+                 server without it refuses its pods"
+            ))
+        };
+        unknown.into_iter().map(remark).chain(self.unknown_of_daemons.iter().map(of_daemon)).collect()
     }
 }
 
-/// Adds to a pod what its class says, as the plugin RuntimeClass of the API server does; returns what it would refuse.
-fn admit(pod: &mut Pod, class: &RuntimeClass) -> Vec<String> {
-    let (name, spec, mut faults) = (&class.metadata.name, &mut pod.spec, Vec::new());
+/// Adds to the spec of a pod what its class says, as the plugin RuntimeClass of the API server does; returns what it would refuse.
+fn admit(spec: &mut PodSpec, class: &RuntimeClass) -> Vec<String> {
+    let (name, mut faults) = (&class.metadata.name, Vec::new());
     let fixed = class.overhead.as_ref().map(|overhead| overhead.pod_fixed.clone()).unwrap_or_default();
     if spec.overhead.is_empty() {
         spec.overhead = fixed;
@@ -119,6 +146,50 @@ mod tests {
             assert!(bound.warnings.is_empty(), "it was accepted: {:?}", bound.warnings);
         }
         assert_eq!(read("nodeSelector: {sandbox: \"no\"}, ").objects.pods[0].spec.node_selector["sandbox"], "no");
+    }
+
+    /// A DaemonSet with more in the spec of its pods.
+    fn daemon_set(more: &str) -> String {
+        format!(
+            "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{name: agent, namespace: default}}\nspec:\n  \
+             selector: {{matchLabels: {{app: agent}}}}\n  template:\n    metadata: {{labels: {{app: agent}}}}\n    \
+             spec: {{{more}containers: [{{name: c, image: i}}]}}\n"
+        )
+    }
+
+    #[test]
+    fn machines_have_room_for_what_a_class_adds_to_the_pods_of_a_new_daemon_set() {
+        let text = format!("{}---\n{CLASS}", daemon_set("runtimeClassName: boxed, "));
+        let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "boxed"}, "handler": "boxed",
+            "overhead": {"podFixed": {"cpu": "250m"}}});
+        let set = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "agent", "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": {"metadata": {"labels": {"app": "agent"}},
+                "spec": {"runtimeClassName": "boxed", "containers": [{"name": "c", "image": "i"}]}}}});
+        let of_cluster = [class, set].map(|object| object.to_string()).join("\n---\n");
+        for (read, cpu) in [(read_text("in.yaml", &text).unwrap(), "250m"), (read_stored(&of_cluster).unwrap(), "0")] {
+            let daemons = whittle_model::pods::daemon_pods(&read.objects.daemon_sets, &read.objects.pods);
+            let spec = &daemons[0].spec;
+            assert_eq!(whittle_model::pods::effective_requests(&daemons[0]).get("cpu").to_string(), cpu);
+            assert_eq!((spec.node_selector.len(), spec.tolerations.len()), if cpu == "0" { (0, 0) } else { (1, 1) }, "{cpu}");
+            assert!(read.warnings.is_empty(), "{:?}", read.warnings);
+            assert!(read.workloads.runtime_classes.remarks(&read.objects.pods).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_daemon_set_is_told_of_a_class_that_it_contradicts_or_that_is_not_given() {
+        let read = |more: &str| read_text("in.yaml", &format!("{}---\n{CLASS}", daemon_set(more))).unwrap();
+        let wanted = "DaemonSet \"default/agent\", spec.template.spec.overhead: it is not that of RuntimeClass \"boxed\": leave it out";
+        assert_eq!(read("runtimeClassName: boxed, overhead: {cpu: 1}, ").warnings, [wanted]);
+        let remarks = |more: &str| {
+            let read = read(more);
+            read.workloads.runtime_classes.remarks(&read.objects.pods).into_iter().map(|remark| remark.text).collect::<Vec<_>>()
+        };
+        let told = remarks("runtimeClassName: other, ");
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("RuntimeClass \"other\" is not given: DaemonSet \"default/agent\" lacks"), "{told:?}");
+        assert_eq!(remarks("runtimeClassName: other, overhead: {cpu: 1}, "), [""; 0]);
+        assert_eq!(remarks(""), [""; 0]);
     }
 
     #[test]
