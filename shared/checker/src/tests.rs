@@ -359,9 +359,12 @@ fn nobody_is_stranded_by_a_plan_that_is_carried_out_or_by_one_without_machines()
 /// As for kube-scheduler (scheduling 6): a spread that ignores where its pod may go is bounded by all domains with nodes.
 #[test]
 fn a_pod_is_stranded_by_who_is_missing_where_only_its_spread_looks() {
-    for (policy, expected) in [("Ignore", vec!["default/even-2"]), ("Honor", Vec::new())] {
+    let even = || json!({"matchLabels": {"app": "even"}});
+    // An empty selector counts no pod.
+    let cases = [("Ignore", even(), vec!["default/even-2"]), ("Honor", even(), Vec::new()), ("Ignore", json!({}), Vec::new())];
+    for (policy, selector, expected) in cases {
         let spread = json!([{"maxSkew": 1, "topologyKey": labels::ZONE, "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": policy,
-            "labelSelector": {"matchLabels": {"app": "even"}}}]);
+            "labelSelector": selector}]);
         let mut world = World::new();
         let mut second = world.objects.nodes[0].clone();
         second.metadata.name = "n2".into();

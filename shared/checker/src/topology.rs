@@ -164,8 +164,11 @@ impl<'a> Spread<'a> {
 
     fn counts(&self, pod: &Pod) -> bool {
         let mut keys = self.constraint.match_label_keys.iter().zip(&self.values);
+        // An empty selector counts no pod, unless label keys add to it.
+        let has_values = self.values.iter().any(Option::is_some);
+        let selector = self.constraint.label_selector.as_ref().filter(|selector| has_values || **selector != LabelSelector::default());
         pod.metadata.namespace == self.namespace
-            && self.constraint.label_selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
+            && selector.is_some_and(|selector| selector.matches(&pod.metadata.labels))
             && keys.all(|(key, value)| value.is_none() || pod.metadata.label(key) == *value)
     }
 }
