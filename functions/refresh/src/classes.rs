@@ -1,16 +1,17 @@
 //! Resolves node classes: looks up what they select, stores the result and writes it to their status.
 
 use crate::unanswered::{self, FailedCall, selects_the_same};
-use std::collections::BTreeMap;
-use whittle_api::karpenter::{Ec2NodeClass, ResolvedPlacementGroup};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
 use whittle_api::meta::Condition;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
 use whittle_claims::{DryRunFailure, FenceFacts, NodeClassRecord};
 use whittle_ec2::facts::Catalog;
-use whittle_ec2::network::ClusterInfo;
+use whittle_ec2::fleet::tenancy;
+use whittle_ec2::network::{CapacityReservation, ClusterInfo};
 use whittle_ec2::node_class::{
-    Checks, Found, PlacementGroupError, PlacementGroups, ProfileError, choose_placement_group, choose_reservations, remarks, ssm_images,
-    status,
+    Checks, ClassMachines, Found, PlacementGroupError, PlacementGroups, ProfileError, choose_placement_group, choose_reservations, remarks,
+    ssm_images, status,
 };
 use whittle_ports::{ClassRefusal, CloudError, CloudErrorKind, ClusterEvent, Discovery, Involved, Settings};
 use whittle_units::{ClusterName, Timestamp};
@@ -30,7 +31,10 @@ pub(crate) fn with_defaults(class: &Ec2NodeClass, settings: &Settings) -> Ec2Nod
 /// What was looked up for a class.
 pub(crate) struct Lookup {
     pub(crate) started_at: Timestamp,
+    /// Without reservations, of which [`resolve`] chooses.
     pub(crate) found: Found,
+    /// `None` if they are not looked up, or the call failed.
+    reservations: Option<Vec<CapacityReservation>>,
     pub(crate) free_addresses: BTreeMap<String, u32>,
     pub(crate) fence: FenceFacts,
     /// The calls that failed: nothing of their parts is above.
@@ -79,14 +83,14 @@ pub(crate) async fn look_up<C: Discovery>(
         subnets,
         security_groups,
         images,
-        reservations,
+        reservations: None,
         placement_groups,
         alias_error,
         instance_profile,
         profile_error,
         unanswered: BTreeMap::new(),
     };
-    Lookup { started_at, found, free_addresses, fence: FenceFacts { role, vpcs }, failed }
+    Lookup { started_at, found, reservations, free_addresses, fence: FenceFacts { role, vpcs }, failed }
 }
 
 /// What a call answered about a part of a class; nothing if it failed, which is added to the failed ones.
@@ -176,16 +180,27 @@ pub(crate) fn new_remarks(class: &Ec2NodeClass, known: Option<&NodeClassRecord>)
     if now == told { Vec::new() } else { now }
 }
 
-/// The class with its new status and hash, and the record for launches. `known` is its former record.
+/// What is told of reservations that a class selects and cannot use, unless its former record says the same: it is logged once.
+pub(crate) fn left_out_reservations<'a>(updated: &'a Ec2NodeClass, known: Option<&NodeClassRecord>) -> Option<&'a str> {
+    fn told(class: &Ec2NodeClass) -> &str {
+        let condition = conditions::find(&class.status.conditions, conditions::CAPACITY_RESERVATIONS_READY);
+        condition.map_or("", |condition| condition.message.as_str())
+    }
+    let now = told(updated);
+    (!now.is_empty() && known.is_none_or(|known| told(&known.class) != now)).then_some(now)
+}
+
+/// The class with its new status and hash, and the record for launches. `pools` are those of the class, `known` is its former record.
 pub(crate) fn resolve(
     class: &Ec2NodeClass,
     settings: &Settings,
     info: &ClusterInfo,
     lookup: Lookup,
     region: Option<&Catalog>,
+    pools: &[&NodePool],
     known: Option<&NodeClassRecord>,
 ) -> (Ec2NodeClass, NodeClassRecord) {
-    let (class, Lookup { started_at: now, found, free_addresses, fence, .. }) = unanswered::keep(class, lookup, known);
+    let (class, Lookup { started_at: now, mut found, reservations, free_addresses, fence, .. }) = unanswered::keep(class, lookup, known);
     let class = &class;
     let is_unanswered = |part: &str| found.unanswered.contains_key(part);
     let uncounted = known.filter(|_| is_unanswered(conditions::CAPACITY_RESERVATIONS_READY));
@@ -194,10 +209,16 @@ pub(crate) fn resolve(
     let is_role_unknown = fence.role.is_none() && is_unanswered(conditions::INSTANCE_PROFILE_READY);
     let has_no_profile = found.profile_error.is_some() || is_role_unknown;
     let placement_group = placement_group(class, &found, known);
-    let chosen = choose_reservations(found.reservations.as_deref().unwrap_or_default(), now);
-    for sentence in &chosen.unknown {
-        tracing::error!(class = %class.metadata.name, "capacity reservation {sentence}");
-    }
+    let of_subnets = || found.subnets.iter().filter_map(|subnet| subnet.outpost.as_deref()).collect();
+    let machines = ClassMachines {
+        spec: &class.spec,
+        tenancies: tenancies(pools),
+        placement_group: placement_group.as_ref(),
+        outposts: (!is_unanswered(conditions::SUBNETS_READY)).then(of_subnets),
+    };
+    let chosen = reservations.map(|all| choose_reservations(&all, &machines, now));
+    let free_reserved = chosen.as_ref().map(|chosen| chosen.free.clone()).unwrap_or_default();
+    found.reservations = chosen;
     let mut updated = class.clone();
     let checks = Checks { settings: &settings.instance_types(), cluster: info, catalog: region };
     updated.status = status(class, found, checks, now);
@@ -212,7 +233,7 @@ pub(crate) fn resolve(
         hash,
         problems: Vec::new(),
         free_addresses,
-        free_reserved: uncounted.map_or(chosen.free, |known| known.free_reserved.clone()),
+        free_reserved: uncounted.map_or(free_reserved, |known| known.free_reserved.clone()),
         placement_group,
         fence: Some(fence),
         resolved_at: counted_at,
@@ -236,6 +257,18 @@ pub(crate) fn resolve(
     record.class = updated.clone();
     (updated, record)
 }
+
+/// The tenancies that pools launch with. Without a pool it is the default.
+fn tenancies(pools: &[&NodePool]) -> BTreeSet<&'static str> {
+    let of_pool = |pool: &&NodePool| {
+        let template = &pool.spec.template;
+        let is_dedicated = template.metadata.labels.get(labels::INSTANCE_TENANCY).is_some_and(|label| label == DEDICATED);
+        if is_dedicated { DEDICATED } else { tenancy(&template.spec.requirements) }
+    };
+    if pools.is_empty() { BTreeSet::from([tenancy(&[])]) } else { pools.iter().map(of_pool).collect() }
+}
+
+const DEDICATED: &str = "dedicated";
 
 /// The placement group that the machines of a class start in. While it cannot be looked up, no machine of the known one has drifted; if
 /// the lookup is refused, nothing is launched meanwhile.

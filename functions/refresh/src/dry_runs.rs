@@ -23,7 +23,12 @@ impl<P: Rights> Run<'_, P> {
         if !self.settings.node_class_dry_runs || self.settings.is_shadow() || !record.is_ready() {
             return Ok(resolved);
         }
-        let (name, pools, now) = (record.name(), pools_of(class, objects), self.ports.clock().now());
+        let one = |pool: &NodePool| {
+            let requirements = pool.spec.template.spec.requirements.clone();
+            DryRunPool { name: pool.metadata.name.clone(), requirements }
+        };
+        let pools: Vec<DryRunPool> = pools_of(class, objects).into_iter().map(one).collect();
+        let (name, now) = (record.name(), self.ports.clock().now());
         let subject = subject(updated, &pools);
         let known = self.ports.store().read::<ClassDryRun>(self.cluster, &name).await?;
         let latest = known.as_ref().map(|known| &known.value);
@@ -44,11 +49,10 @@ impl<P: Rights> Run<'_, P> {
 }
 
 /// The pools that launch with a class.
-fn pools_of(class: &Ec2NodeClass, objects: &ClusterObjects) -> Vec<DryRunPool> {
+pub(crate) fn pools_of<'o>(class: &Ec2NodeClass, objects: &'o ClusterObjects) -> Vec<&'o NodePool> {
     let record = NodeClassRecord::name_of(class);
     let uses = |pool: &&NodePool| pool.class_in(&objects.node_classes).is_some_and(|own| NodeClassRecord::name_of(own) == record);
-    let one = |pool: &NodePool| DryRunPool { name: pool.metadata.name.clone(), requirements: pool.spec.template.spec.requirements.clone() };
-    objects.node_pools.iter().filter(uses).filter(|pool| !pool.metadata.is_deleting()).map(one).collect()
+    objects.node_pools.iter().filter(uses).filter(|pool| !pool.metadata.is_deleting()).collect()
 }
 
 /// Digest of what the result of a dry run depends on. Any annotation is part of it, so that a user can request another one; the

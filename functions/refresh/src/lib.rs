@@ -201,7 +201,11 @@ impl<P: Rights> Run<'_, P> {
             tracing::warn!(cluster = %self.cluster, class = %class.metadata.name, "{remark}");
         }
         let region = self.region_of(class).await?;
-        let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), stored);
+        let pools = dry_runs::pools_of(class, objects);
+        let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), &pools, stored);
+        if let Some(news) = classes::left_out_reservations(&resolved.0, stored) {
+            tracing::warn!(cluster = %self.cluster, class = %class.metadata.name, "{news}");
+        }
         let (updated, record) = self.after_dry_run(class, resolved, objects, done).await?;
         let only_time_differs =
             |known: &Stored<NodeClassRecord>| NodeClassRecord { resolved_at: known.value.resolved_at, ..record.clone() } == known.value;

@@ -107,6 +107,7 @@ pub(crate) fn subnet(entry: &sdk::Subnet) -> Option<Subnet> {
         zone_id: entry.availability_zone_id.clone().unwrap_or_default(),
         free_addresses: entry.available_ip_address_count.and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
         vpc: entry.vpc_id.clone().unwrap_or_default(),
+        outpost: entry.outpost_arn.clone().filter(|arn| !arn.is_empty()),
         tags: tags(entry.tags()),
     })
 }
@@ -131,6 +132,10 @@ pub(crate) fn capacity_reservation(entry: &sdk::CapacityReservation) -> Option<C
         match_criteria: entry.instance_match_criteria().map(|value| value.as_str().to_owned()).unwrap_or_default(),
         kind: entry.reservation_type().map(|value| value.as_str().to_owned()).unwrap_or_default(),
         interruptible: entry.interruptible.unwrap_or_default(),
+        platform: entry.instance_platform().map(|value| value.as_str().to_owned()).unwrap_or_default(),
+        tenancy: entry.tenancy().map(|value| value.as_str().to_owned()).unwrap_or_default(),
+        placement_group: entry.placement_group_arn.clone().filter(|arn| !arn.is_empty()),
+        outpost: entry.outpost_arn.clone().filter(|arn| !arn.is_empty()),
         state: entry.state().map(|value| value.as_str().to_owned()).unwrap_or_default(),
         ends_at: entry.end_date().and_then(timestamp),
         free: free.unwrap_or_default(),

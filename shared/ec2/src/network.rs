@@ -14,6 +14,9 @@ pub struct Subnet {
     pub free_addresses: u32,
     #[serde(default)]
     pub vpc: String,
+    /// ARN of the Outpost that it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outpost: Option<String>,
     pub tags: BTreeMap<String, String>,
 }
 
@@ -68,6 +71,18 @@ pub struct CapacityReservation {
     pub kind: String,
     /// EC2 may interrupt its machines after a warning.
     pub interruptible: bool,
+    /// Operating system, such as `Linux/UNIX`, `Windows` or `Red Hat Enterprise Linux`; empty if EC2 did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub platform: String,
+    /// `default` or `dedicated`; empty if EC2 did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenancy: String,
+    /// ARN of the cluster placement group that it was made in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_group: Option<String>,
+    /// ARN of the Outpost that it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outpost: Option<String>,
     /// `active`, or one of the states in which nothing can be started.
     pub state: String,
     pub ends_at: Option<Timestamp>,

@@ -33,6 +33,7 @@ impl Case {
                 zone_id: subnet.zone_id.clone(),
                 free_addresses: free.get(&subnet.id).copied().unwrap_or(1000),
                 vpc: VPC.to_owned(),
+                outpost: None,
                 tags: selected_by(tags),
             })
             .collect();

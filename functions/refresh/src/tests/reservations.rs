@@ -2,8 +2,8 @@
 
 use super::{class, cluster, later, record, reserve, run, world};
 use futures::executor::block_on;
-use whittle_api::conditions;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
+use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_ports::{Adapters, Settings};
 use whittle_sim::Simulation;
 use whittle_units::SignedDuration;
@@ -23,6 +23,30 @@ fn the_reservations_of_a_class_are_resolved_into_status_and_record() {
         (kept.free_reserved, kept.class.status.capacity_reservations),
         ([("cr-1".to_owned(), 3)].into(), shown.capacity_reservations)
     );
+}
+
+/// EC2 refuses each launch in such a reservation, which costs nothing and would be tried before all else.
+#[test]
+fn a_reservation_of_dedicated_tenancy_is_left_out_until_a_pool_launches_such_machines() {
+    let simulation = world();
+    reserve(&simulation, "default", 3, later(600));
+    let mut dedicated = simulation.world().region.reservations["cr-1"].clone();
+    dedicated.described.tenancy = "dedicated".to_owned();
+    simulation.world().region.reserve(dedicated);
+    let resolved = || {
+        run(&simulation);
+        let shown = class(&simulation).unwrap().status;
+        let condition = conditions::find(&shown.conditions, conditions::CAPACITY_RESERVATIONS_READY).unwrap();
+        assert_eq!(condition.status, ConditionStatus::True, "others, spot and on-demand machines are launched");
+        assert_eq!(record(&simulation).unwrap().free_reserved.len(), shown.capacity_reservations.len());
+        (shown.capacity_reservations.len(), condition.message.clone())
+    };
+    let (used, message) = resolved();
+    assert!(used == 0 && message.contains("cr-1 is for machines of dedicated tenancy"), "{message}");
+    simulation.world().cluster.objects.change::<NodePool>("default", |pool| {
+        pool.spec.template.spec.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, ["dedicated"]));
+    });
+    assert_eq!(resolved(), (1, String::new()));
 }
 
 #[test]

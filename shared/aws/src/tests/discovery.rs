@@ -77,6 +77,28 @@ fn reservations_are_found_by_id_and_by_tag_and_a_missing_one_is_skipped() {
     assert_eq!((by_tag["MaxResults"].as_str(), by_tag["Filter.1.Name"].as_str(), more["NextToken"].as_str()), ("1000", "owner-id", "more"));
 }
 
+/// EC2 starts only machines that match these.
+#[test]
+fn a_reservation_has_what_its_machines_must_match() {
+    let group = "arn:aws:ec2:us-east-1:111122223333:placement-group/wide";
+    let outpost = "arn:aws:outposts:us-east-1:111122223333:outpost/op-1";
+    let more = format!(
+        "<instancePlatform>Windows</instancePlatform><tenancy>dedicated</tenancy><placementGroupArn>{group}</placementGroupArn>\
+         <outpostArn>{outpost}</outpostArn>"
+    );
+    let page = format!(
+        "<DescribeCapacityReservationsResponse><capacityReservationSet>{}{}</capacityReservationSet></DescribeCapacityReservationsResponse>",
+        reservation("cr-1", &more),
+        reservation("cr-2", "")
+    );
+    let wire = Wire::answering([(200, &page)]);
+    let found = run(discovery(&wire, Isolation::Isolated).capacity_reservations(&terms(json!([{"id": "cr-1"}])))).unwrap();
+    assert_eq!((found[0].platform.as_str(), found[0].tenancy.as_str()), ("Windows", "dedicated"));
+    assert_eq!((found[0].placement_group.as_deref(), found[0].outpost.as_deref()), (Some(group), Some(outpost)));
+    assert_eq!((found[1].platform.as_str(), found[1].tenancy.as_str()), ("", ""));
+    assert_eq!((found[1].placement_group.as_deref(), found[1].outpost.as_deref()), (None, None));
+}
+
 #[test]
 fn a_capacity_block_has_its_end_date_and_a_denied_call_is_an_error() {
     let one = "<DescribeCapacityReservationsResponse><capacityReservationSet>".to_owned()

@@ -10,7 +10,8 @@ pub use filters::{Candidate, Demand, FilterError, MAX_TYPES, MinValuesPolicy, is
 pub use machine::{MachineFacts, Purchase, machine_facts};
 pub use outcome::{FleetFailure, Marks, failure, marks};
 pub use request::{
-    Launch, LaunchDisposition, LaunchError, LaunchInput, MAX_CONFIGS, batch_id, batched, image_for, is_reserved_tag, prepare, subnets, tags,
+    Launch, LaunchDisposition, LaunchError, LaunchInput, MAX_CONFIGS, batch_id, batched, image_for, is_reserved_tag, prepare, subnets,
+    tags, tenancy,
 };
 pub use template::{LaunchTemplate, ReservationTarget, TemplateInterface, volume_gibibytes};
 

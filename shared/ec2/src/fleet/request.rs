@@ -12,7 +12,7 @@ use crate::user_data::{self, Bootstrap, ClusterAccess, UserDataError};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::{InstanceType, Offering};
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedAmi};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, Requirement, ResolvedAmi};
 use whittle_api::labels;
 use whittle_units::Price;
 
@@ -140,7 +140,7 @@ pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
     let candidates = narrowed(candidates, |offering| offering.capacity_type() == capacity_type);
     let partition = partition(&candidates, &wanted);
     let candidates = narrowed(candidates, |offering| partition.is_none_or(|wanted| partition_of(offering) == Some(wanted)));
-    let tenancy = if wanted.allows(labels::INSTANCE_TENANCY, "default") { "default" } else { "dedicated" };
+    let tenancy = tenancy(requirements);
     let reservation = candidates.iter().flat_map(|candidate| &candidate.offerings).find_map(|offering| kind_of(offering));
     let shared = Shared { capacity_type, reservation, partition, tenancy, tags: &tags };
     let subnets = subnets(class, input.free_addresses, &input.context.unavailable.subnets);
@@ -224,6 +224,11 @@ fn capacity_type(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> &'static 
             && candidates.iter().any(|candidate| candidate.offerings.iter().any(|offering| offering.capacity_type() == kind))
     };
     [labels::CAPACITY_RESERVED, labels::CAPACITY_SPOT].into_iter().find(|kind| has(kind)).unwrap_or(labels::CAPACITY_ON_DEMAND)
+}
+
+/// The tenancy of machines with these requirements: default unless only dedicated is allowed.
+pub fn tenancy(requirements: &[Requirement]) -> &'static str {
+    if Wanted::new(requirements).allows(labels::INSTANCE_TENANCY, "default") { "default" } else { "dedicated" }
 }
 
 fn partition_of(offering: &Offering) -> Option<u32> {

@@ -15,13 +15,13 @@ pub use queries::{
     Query, capacity_reservation_queries, image_queries, matches_tags, security_group_queries, ssm_parameters, subnet_queries,
 };
 pub use remarks::remarks;
-pub use reservations::{ChosenReservations, choose_reservations};
+pub use reservations::{ChosenReservations, ClassMachines, choose_reservations};
 
 use crate::facts::Catalog;
 use crate::instance_types::{Settings, usable_interfaces};
 use crate::kubelet::expression::Expression;
 use crate::kubelet::{Expressions, Kubelet};
-use crate::network::{CapacityReservation, ClusterInfo, Image, SecurityGroup, Subnet};
+use crate::network::{ClusterInfo, Image, SecurityGroup, Subnet};
 use crate::user_data::{self, ClusterAccess};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub struct Found {
     pub security_groups: Vec<SecurityGroup>,
     pub images: Vec<Image>,
     /// `None` if reservations are not looked up (gate `ReservedCapacity` off): their status stays.
-    pub reservations: Option<Vec<CapacityReservation>>,
+    pub reservations: Option<ChosenReservations>,
     pub placement_groups: PlacementGroups,
     /// Why the alias of the class has no images, if so.
     pub alias_error: Option<AliasError>,
@@ -110,10 +110,13 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
     if is_answered(conditions::INSTANCE_PROFILE_READY) {
         status.instance_profile = found.instance_profile.filter(|name| !name.is_empty());
     }
-    if let Some(reservations) = reservations.as_deref() {
-        status.capacity_reservations = choose_reservations(reservations, now).kept;
-    }
     let has_reservations = reservations.is_some() || !is_answered(conditions::CAPACITY_RESERVATIONS_READY);
+    // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
+    let mut usable = Verdict::yes();
+    if let Some(chosen) = reservations {
+        usable.message = chosen.message();
+        status.capacity_reservations = chosen.kept;
+    }
     let of = |part: &str, answered: Verdict| unanswered.get(part).map_or(answered, Unanswered::verdict);
     let amis = of(conditions::AMIS_READY, images_verdict(&status, found.alias_error.as_ref()));
     let subnets = Verdict::of(!status.subnets.is_empty(), "SubnetsNotFound", "no subnet matches spec.subnetSelectorTerms");
@@ -123,8 +126,7 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
     let groups = of(conditions::SECURITY_GROUPS_READY, groups);
     let profile = of(conditions::INSTANCE_PROFILE_READY, profile_verdict(&status, found.profile_error.as_ref()));
     let validation = validation(class, checks, &[&amis, &subnets, &groups, &profile]);
-    // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
-    let reservations = || (conditions::CAPACITY_RESERVATIONS_READY, of(conditions::CAPACITY_RESERVATIONS_READY, Verdict::yes()));
+    let reservations = || (conditions::CAPACITY_RESERVATIONS_READY, of(conditions::CAPACITY_RESERVATIONS_READY, usable));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
     parts.extend(has_reservations.then(reservations));
     // Without its group a class launches nothing: the machines would silently start outside of it.

@@ -152,7 +152,7 @@ pub(super) fn reservations(place: &mut dyn Place, params: &mut Params) -> Result
                 "instance-match-criteria" => described.match_criteria.clone(),
                 "instance-type" => described.instance_type.clone(),
                 "availability-zone" => described.zone.clone(),
-                _ => "default".to_owned(),
+                _ => or(&described.tenancy, "default").to_owned(),
             }]
         })
     });
@@ -161,20 +161,28 @@ pub(super) fn reservations(place: &mut dyn Place, params: &mut Params) -> Result
     Ok(json!({"capacityReservationSet": described.collect::<Vec<_>>(), "nextToken": next}))
 }
 
+/// The text, or what EC2 says where it is left open.
+fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
+    if text.is_empty() { default } else { text }
+}
+
 fn reservation(described: &CapacityReservation, total: u32, free: u32) -> Value {
     json!({
         "capacityReservationId": described.id,
         "ownerId": described.owner,
         "instanceType": described.instance_type,
         "availabilityZone": described.zone,
-        "tenancy": "default",
+        "instancePlatform": or(&described.platform, "Linux/UNIX"),
+        "tenancy": or(&described.tenancy, "default"),
+        "placementGroupArn": described.placement_group,
+        "outpostArn": described.outpost,
         "totalInstanceCount": total,
         "availableInstanceCount": free,
         "state": described.state,
         "endDate": described.ends_at.map(|end| end.to_string()),
         "endDateType": if described.ends_at.is_some() { "limited" } else { "unlimited" },
         "instanceMatchCriteria": described.match_criteria,
-        "reservationType": if described.kind.is_empty() { "default" } else { &described.kind },
+        "reservationType": or(&described.kind, "default"),
         "interruptible": described.interruptible,
         "tagSet": tag_set(&described.tags),
     })

@@ -67,6 +67,7 @@ impl Network {
             zone_id: zone.id.clone(),
             free_addresses: 8000,
             vpc: VPC.to_owned(),
+            outpost: None,
             tags: tagged(),
         });
         let group =
