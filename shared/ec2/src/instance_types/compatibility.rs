@@ -1,7 +1,7 @@
 //! Types that are incompatible with a node class (aws 3.6): they stay listed as unavailable.
 
 use super::Context;
-use crate::facts::InstanceTypeFacts;
+use crate::facts::{CardEfa, InstanceTypeFacts, NetworkCard};
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::NetworkInterface;
 
@@ -42,12 +42,17 @@ pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<
 
 /// Whether the type supports all interfaces of the class.
 fn supports_interfaces(facts: &InstanceTypeFacts, interfaces: &[NetworkInterface]) -> bool {
-    let fits = |interface: &NetworkInterface| {
-        let card = u32::try_from(interface.network_card_index).ok();
-        let slots = card.and_then(|card| facts.card_interfaces(card)).unwrap_or_default();
-        u32::try_from(interface.device_index).is_ok_and(|device| device < slots)
+    let is_efa_only = |interface: &NetworkInterface| interface.interface_type == "efa-only";
+    let takes = |card: &NetworkCard, interface: &NetworkInterface| {
+        let has_slot = u32::try_from(interface.device_index).is_ok_and(|device| device < card.interfaces);
+        // Not each card of a type with EFA takes an interface for it: the first of p6-b300.48xlarge does not.
+        has_slot && !(is_efa_only(interface) && card.efa == CardEfa::None)
     };
-    let efa_only = interfaces.iter().filter(|interface| interface.interface_type == "efa-only").count();
+    let fits = |interface: &NetworkInterface| {
+        let card = u32::try_from(interface.network_card_index).ok().and_then(|index| facts.card(index));
+        card.is_some_and(|card| takes(card, interface))
+    };
+    let efa_only = interfaces.iter().filter(|interface| is_efa_only(interface)).count();
     facts.ena
         && facts.ipv4_per_interface >= 1
         && interfaces.iter().all(fits)
