@@ -256,6 +256,7 @@ fn types_of(class: &Ec2NodeClass, tables: &Catalog, settings: &Settings) -> Resu
         unavailable: &unavailable,
         reservation_capacity: &BTreeMap::new(),
         placement_group: None,
+        ipv6: false,
         measured_memory: &BTreeMap::new(),
     };
     let mut types = resolve(tables, &context).map_err(|error| wrong(error.to_string()))?;

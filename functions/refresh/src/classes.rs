@@ -235,6 +235,7 @@ pub(crate) fn resolve(
         free_addresses,
         free_reserved: uncounted.map_or(free_reserved, |known| known.free_reserved.clone()),
         placement_group,
+        ipv6: info.ipv6,
         fence: Some(fence),
         resolved_at: counted_at,
         class: class.clone(),

@@ -18,7 +18,7 @@ use whittle_api::karpenter::{AmiSelectorTerm, Ec2NodeClass, NodeClassReference, 
 use whittle_api::{ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, NodeClassRecord, Revision, Uninstall};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ec2::network::CapacityReservation;
+use whittle_ec2::network::{CapacityReservation, ClusterInfo};
 use whittle_ports::{
     Adapters, ClaimStore, CloudErrorKind, ClusterReader, ClusterRecord, LaunchTemplates, Mode, RecordReader, Records, Report, Scope,
     Settings,
@@ -72,6 +72,17 @@ fn delete_class(simulation: &Simulation) {
 
 fn record(simulation: &Simulation) -> Option<NodeClassRecord> {
     block_on(RecordReader::read::<NodeClassRecord>(&simulation.ports(), &cluster(), "default")).unwrap().map(|stored| stored.value)
+}
+
+/// Launches leave out instance types by it.
+#[test]
+fn the_record_of_a_class_says_whether_its_cluster_has_ipv6() {
+    let simulation = world();
+    assert!(!record(&simulation).unwrap().ipv6);
+    let info = simulation.world().cluster_info(&cluster()).unwrap();
+    simulation.world().cluster.info = Some(ClusterInfo { ipv6: true, ..info });
+    run(&simulation);
+    assert!(record(&simulation).unwrap().ipv6);
 }
 
 #[test]

@@ -40,6 +40,9 @@ pub struct NodeClassRecord {
     /// The placement group that its machines start in; `None` if it selects none, or none that can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<ResolvedPlacementGroup>,
+    /// Whether pods of its cluster have IPv6 addresses; false in records of older releases.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ipv6: bool,
     /// Facts for the cluster's fences; `None` in records of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<FenceFacts>,

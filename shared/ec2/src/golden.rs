@@ -84,6 +84,7 @@ impl Case {
             unavailable: &self.unavailable,
             reservation_capacity: &self.reservations,
             placement_group: self.group.as_ref(),
+            ipv6: false,
             measured_memory: &self.measured,
         }
     }

@@ -62,7 +62,7 @@ pub(crate) fn of_pools(
 fn shared_key(record: &NodeClassRecord, inputs_key: &str, unavailable: &Unavailable) -> String {
     let class = record.resolved_class();
     let refused = unavailable.refused.get(&class.metadata.uid);
-    format!("{} {:?} {refused:?} {inputs_key}", relevant_settings(&class), record.placement_group)
+    format!("{} {:?} {} {refused:?} {inputs_key}", relevant_settings(&class), record.placement_group, record.ipv6)
 }
 
 /// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and the
@@ -156,6 +156,7 @@ pub struct ClassParts {
     settings: Settings,
     reservation_capacity: BTreeMap<String, u32>,
     placement_group: Option<ResolvedPlacementGroup>,
+    ipv6: bool,
     measured_memory: BTreeMap<String, Quantity>,
 }
 
@@ -166,7 +167,8 @@ impl ClassParts {
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
         let settings = inputs.settings.clone();
         let (reservation_capacity, placement_group) = (inputs.reserved.free.clone(), record.placement_group.clone());
-        let mut parts = Self { class, kubelet, settings, reservation_capacity, placement_group, measured_memory: BTreeMap::new() };
+        let (ipv6, measured_memory) = (record.ipv6, BTreeMap::new());
+        let mut parts = Self { class, kubelet, settings, reservation_capacity, placement_group, ipv6, measured_memory };
         parts.measured_memory = parts.measured(record, inputs, catalog);
         Ok(parts)
     }
@@ -195,6 +197,7 @@ impl ClassParts {
             unavailable,
             reservation_capacity: &self.reservation_capacity,
             placement_group: self.placement_group.as_ref(),
+            ipv6: self.ipv6,
             measured_memory: &self.measured_memory,
         }
     }

@@ -117,10 +117,11 @@ fn classes_that_differ_in_nothing_relevant_share_their_types() {
 
 #[test]
 fn whatever_changes_the_types_of_a_class_keeps_them_its_own() {
-    let changes: [fn(&mut NodeClassRecord); 4] = [
+    let changes: [fn(&mut NodeClassRecord); 5] = [
         |record| record.class.spec.kubelet = Some(json!({"maxPods": 20})),
         |record| record.subnets[0].zone = "us-east-1b".into(),
         |record| record.amis[0].requirements = vec![Requirement::is_in(labels::ARCH, ["arm64"])],
+        |record| record.ipv6 = true,
         |record| {
             let strategy = "partition".to_owned();
             record.placement_group = Some(ResolvedPlacementGroup { id: "pg-1".into(), name: "web".into(), strategy, partition_count: 2 });

@@ -44,6 +44,7 @@ impl TypesKey {
             free_addresses: _,
             free_reserved: _,
             placement_group,
+            ipv6,
             fence,
             resolved_at: _,
         } = &self.class;
@@ -53,7 +54,7 @@ impl TypesKey {
             && *class == record.class
             && (subnets, security_groups, amis) == (&record.subnets, &record.security_groups, &record.amis)
             && (instance_profile, problems) == (&record.instance_profile, &record.problems)
-            && (placement_group, fence) == (&record.placement_group, &record.fence)
+            && (placement_group, ipv6, fence) == (&record.placement_group, &record.ipv6, &record.fence)
     }
 }
 
@@ -125,11 +126,12 @@ mod tests {
         later.free_reserved = [("cr-1".to_owned(), 5)].into();
         let second = instance_types(&catalog, &later, String::new(), || panic!("it is cached")).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
-        let mut changes = vec![class.clone(); 4];
+        let mut changes = vec![class.clone(); 5];
         changes[0].instance_profile.push('x');
         changes[1].problems.push("x".to_owned());
         changes[2].class.metadata.name.push('x');
         changes[3].fence = Some(whittle_claims::FenceFacts::default());
+        changes[4].ipv6 = true;
         let resolved = changes.iter().map(|changed| of(&catalog, changed, "").unwrap());
         let resolved = resolved.chain([of(&other, &class, "").unwrap(), of(&catalog, &class, "a stock-out").unwrap()]);
         assert!(resolved.into_iter().all(|types| !Arc::ptr_eq(&first, &types)), "each of them matters");

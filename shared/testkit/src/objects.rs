@@ -39,6 +39,7 @@ pub fn resolved_class(name: &str) -> NodeClassRecord {
         free_addresses: BTreeMap::new(),
         free_reserved: BTreeMap::new(),
         placement_group: None,
+        ipv6: false,
         fence: None,
         resolved_at: at(0),
     }

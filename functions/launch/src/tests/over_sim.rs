@@ -194,6 +194,7 @@ pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord
         free_reserved: std::collections::BTreeMap::new(),
         fence: None,
         placement_group: None,
+        ipv6: false,
         resolved_at: at(0),
     }
 }

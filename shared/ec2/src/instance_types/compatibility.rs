@@ -13,6 +13,7 @@ pub enum Incompatibility {
     NestedVirtualization,
     PlacementStrategy,
     ConnectionTracking,
+    Ipv6,
 }
 
 pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<Incompatibility> {
@@ -36,6 +37,11 @@ pub(super) fn check(facts: &InstanceTypeFacts, context: &Context<'_>) -> Option<
     }
     if class.connection_tracking.is_some() && facts.hypervisor != "nitro" {
         return Some(Incompatibility::ConnectionTracking);
+    }
+    // The VPC CNI gives pods IPv6 addresses from prefixes, which only the Nitro system has, bare metal included. Types to which EC2 gives
+    // no IPv6 address at all are among the others.
+    if context.ipv6 && facts.hypervisor == "xen" {
+        return Some(Incompatibility::Ipv6);
     }
     None
 }

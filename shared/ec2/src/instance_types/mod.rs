@@ -51,6 +51,8 @@ pub struct Context<'a> {
     /// Free instances by reservation id; unlisted ones have none.
     pub reservation_capacity: &'a BTreeMap<String, u32>,
     pub placement_group: Option<&'a ResolvedPlacementGroup>,
+    /// Whether pods of the cluster have IPv6 addresses.
+    pub ipv6: bool,
     /// The memory that nodes of a type reported with the class's current image (aws 3.8).
     pub measured_memory: &'a BTreeMap<String, Quantity>,
 }

@@ -39,7 +39,7 @@ fn without_negatives(expected: &Value) -> Value {
     Value::Object(entries.map(|(name, amount)| (name.clone(), amount.clone())).collect())
 }
 
-/// Classes with an `efa-only` interface on the first card, and types whose first card takes none: EC2 refuses what Karpenter launches (ours).
+/// Classes with an `efa-only` interface on the first card, and a type whose first card takes none: EC2 refuses what Karpenter launches.
 const LAUNCHED_BY_KARPENTER_ALONE: [(&str, &str); 2] =
     [("interfaces-and-reserved-enis", "p6-b300.48xlarge"), ("interfaces-efa-only", "p6-b300.48xlarge")];
 
@@ -88,6 +88,7 @@ struct Fixture {
     unavailable: Unavailable,
     reservations: BTreeMap<String, u32>,
     group: Option<ResolvedPlacementGroup>,
+    ipv6: bool,
     measured: BTreeMap<String, Quantity>,
 }
 
@@ -109,6 +110,7 @@ impl Fixture {
             unavailable: Unavailable::default(),
             reservations: BTreeMap::new(),
             group: None,
+            ipv6: false,
             measured: BTreeMap::new(),
         }
     }
@@ -127,6 +129,7 @@ impl Fixture {
             unavailable: &self.unavailable,
             reservation_capacity: &self.reservations,
             placement_group: self.group.as_ref(),
+            ipv6: self.ipv6,
             measured_memory: &self.measured,
         };
         instance_type(facts, catalog, &context).unwrap()
@@ -344,6 +347,25 @@ fn types_incompatible_with_a_class_have_no_available_offerings() {
     check(json!({"amiFamily": "AL2023", "connectionTracking": {"udpTimeout": 45}}), "m5.large", true);
 }
 
+/// EKS: "Nitro-based EC2 nodes required". Other machines start, and the VPC CNI on them does not: no pod ever ran on one.
+#[test]
+fn an_ipv6_cluster_has_machines_of_the_nitro_system_alone() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2"}));
+    let mut check = |name: &str, in_ipv6: bool| {
+        fixture.ipv6 = false;
+        assert!(!fixture.available(name).is_empty(), "{name} in an IPv4 cluster");
+        fixture.ipv6 = true;
+        assert_eq!(!fixture.available(name).is_empty(), in_ipv6, "{name} in an IPv6 cluster");
+    };
+    // EC2 gives the first no IPv6 address at all.
+    for name in ["m3.medium", "t2.micro", "m4.large", "i3.large"] {
+        check(name, false);
+    }
+    for name in ["t3.micro", "m5.large", "m5.metal", "m6g.large"] {
+        check(name, true);
+    }
+}
+
 #[test]
 fn a_class_without_subnets_and_a_catalog_without_types_are_errors() {
     let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
@@ -357,6 +379,7 @@ fn a_class_without_subnets_and_a_catalog_without_types_are_errors() {
         unavailable: &unavailable,
         reservation_capacity: &reservations,
         placement_group: None,
+        ipv6: false,
         measured_memory: &measured,
     };
     assert!(matches!(resolve(&Catalog::default(), &context), Err(ResolveError::EmptyCatalog { .. })));
@@ -381,6 +404,7 @@ fn with_settings(settings: &[(&str, Value)]) -> (Vec<InstanceType>, String) {
         unavailable: &fixture.unavailable,
         reservation_capacity: &fixture.reservations,
         placement_group: None,
+        ipv6: false,
         measured_memory: &fixture.measured,
     };
     (resolve(&CATALOG, &context).unwrap(), relevant_settings(&fixture.class))

@@ -359,6 +359,7 @@ impl Region {
             unavailable: &Unavailable::default(),
             reservation_capacity: &BTreeMap::new(),
             placement_group: None,
+            ipv6: false,
             measured_memory: &BTreeMap::new(),
         };
         let Ok(resources) = type_resources(facts, &context) else { return (Resources::new(), Resources::new()) };
