@@ -359,8 +359,8 @@ impl<P: Rights> Run<'_, P> {
             let waiting = self.waiting(batch).await?;
             match waiting.first() {
                 Some(claim) if known.is_vcpu_quota() => self.publish_quota(&claim.value, &error.code, &error.message).await,
-                Some(claim) if known.is_service_linked_role_missing() => {
-                    self.publish_refusal(&claim.value, CreateReason::SpotSlrCreationFailed, batch, &error.to_string()).await;
+                Some(claim) if known.create_reason().needs_user_action() => {
+                    self.publish_refusal(&claim.value, known.create_reason(), batch, &error.to_string()).await;
                 }
                 _ => {}
             }

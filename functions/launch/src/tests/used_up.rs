@@ -186,6 +186,12 @@ fn a_launch_that_needs_user_action_is_reported() {
             "LaunchFailed",
             "raise volumeSize in spec.blockDeviceMappings",
         ),
+        (
+            "VolumeTypeNotAvailableInZone",
+            "The zone does not support it.",
+            "LaunchFailed",
+            "volumeType in spec.blockDeviceMappings of a node class",
+        ),
         ("InvalidParameterCombination", "The parameter iops is not supported for gp2 volumes.", "LaunchFailed", "iops is not supported"),
         ("SomethingNew", "EC2 has a new reason.", "LaunchFailed", "correct what it names, in the node class"),
     ] {
@@ -422,6 +428,25 @@ fn a_type_without_capacity_is_refused_to_all_classes() {
         claim.spec.node_class.name = "other".into();
     });
     assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1, "no call is made");
+}
+
+/// Some Local Zones lack gp3: pods go to another zone, and machines with gp2 start there.
+#[test]
+fn a_zone_without_the_volume_type_is_closed_to_the_class_only() {
+    let simulation = with_other_class();
+    simulation.world().region.refusal = Some(("VolumeTypeNotAvailableInZone".into(), "The zone does not support it.".into()));
+    keep_as(&simulation, 1, of_one_type);
+    let report = run_over(&simulation.ports(), &[]);
+    assert_eq!((report.counted("failed"), report.counted("retried")), (1, 0), "its pods are planned again");
+    let outs = known(&simulation);
+    assert!(!outs.is_empty() && outs.iter().all(|out| out.offering.node_class.is_some()), "{outs:?}");
+    simulation.world().region.refusal = None;
+    let with_gp2 = keep_as(&simulation, 2, |claim| {
+        of_one_type(claim);
+        claim.spec.node_class.name = "other".into();
+    });
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+    assert!(simulation.claim(&with_gp2.key).machine().is_some());
 }
 
 #[test]

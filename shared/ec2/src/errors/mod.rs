@@ -65,12 +65,15 @@ const UNFULFILLABLE: &[&str] = &[
     "MaxFleetCountExceeded",
     "ReservationCapacityExceeded",
     SPOT_ABOVE_ON_DEMAND,
+    NO_VOLUME_TYPE,
 ];
 /// The spot market asks for more than on-demand, which is the most that a request without a price of its own pays.
 const SPOT_ABOVE_ON_DEMAND: &str = "SpotMaxPriceTooLow";
 const INVALID_FLEET: &str = "InvalidFleetConfiguration";
 const NOT_IN_ZONE: &str = "is not supported in your requested Availability Zone";
 const UNSUPPORTED: &str = "Unsupported";
+/// Some Local Zones have no gp3, which volumes are unless a node class says otherwise.
+const NO_VOLUME_TYPE: &str = "VolumeTypeNotAvailableInZone";
 const SUBNET_FULL: &str = "InsufficientFreeAddressesInSubnet";
 /// What is free in a subnet is no range for the prefixes of an interface, if only because it is scattered.
 const NO_PREFIX: &str = "InsufficientCidrBlocks";
@@ -199,10 +202,10 @@ impl ApiError {
     pub fn is_fleet_quota(&self) -> bool {
         self.code == "MaxFleetCountExceeded"
     }
-    /// The type does not exist with something that the request asks for, such as its zone, image, tenancy or placement group. Other
-    /// requests may start it.
+    /// The type does not exist with something that the request asks for, such as its zone, image, tenancy, placement group or volumes.
+    /// Other requests may start it.
     pub fn is_unsupported(&self) -> bool {
-        self.code == UNSUPPORTED || self.code == UNSUPPORTED_OPERATION
+        [UNSUPPORTED, UNSUPPORTED_OPERATION, NO_VOLUME_TYPE].contains(&self.code.as_str())
     }
     /// The subnet has no free address, or none of the ranges that interfaces get as prefixes.
     pub fn is_subnet_full(&self) -> bool {
@@ -247,8 +250,10 @@ pub enum CreateReason {
     SecurityGroupSubnetVpcMismatch,
     /// An instance with several network interfaces was to have a public address; called as by Karpenter, which does not tell it apart.
     PublicAddressRefused,
-    /// A volume of the node class is smaller than the snapshot of its image. Karpenter tells none of these five apart either.
+    /// A volume of the node class is smaller than the snapshot of its image. Karpenter tells none of these six apart either.
     VolumeTooSmall,
+    /// The zone does not have the type of a volume. Other zones may.
+    VolumeTypeNotInZone,
     /// The image is a product of AWS Marketplace that the account has not subscribed to.
     NotSubscribed,
     AccountBlocked,
@@ -285,6 +290,7 @@ const REASONS: &[(&[&str], CreateReason)] = &[
     (&["InvalidParameter", "belong to different networks"], CreateReason::SecurityGroupSubnetVpcMismatch),
     (&["InvalidParameterCombination", "associatePublicIPAddress", "multiple network interfaces"], CreateReason::PublicAddressRefused),
     (&["smaller than snapshot"], CreateReason::VolumeTooSmall),
+    (&[NO_VOLUME_TYPE], CreateReason::VolumeTypeNotInZone),
     (&["OptInRequired"], CreateReason::NotSubscribed),
     (&["Blocked: "], CreateReason::AccountBlocked),
     (&["SecurityGroupsPerInstanceLimitExceeded"], CreateReason::TooManySecurityGroups),
@@ -319,6 +325,7 @@ const OF_USERS: &[CreateReason] = &[
     CreateReason::SecurityGroupSubnetVpcMismatch,
     CreateReason::PublicAddressRefused,
     CreateReason::VolumeTooSmall,
+    CreateReason::VolumeTypeNotInZone,
     CreateReason::NotSubscribed,
     CreateReason::AccountBlocked,
     CreateReason::TooManySecurityGroups,
@@ -385,6 +392,7 @@ impl CreateReason {
             Self::InsufficientFreeAddressesInSubnet => SUBNET_FULL,
             Self::PublicAddressRefused
             | Self::VolumeTooSmall
+            | Self::VolumeTypeNotInZone
             | Self::NotSubscribed
             | Self::AccountBlocked
             | Self::TooManySecurityGroups
@@ -413,6 +421,10 @@ impl CreateReason {
             }
             Self::VolumeTooSmall => {
                 "a volume of the node class is smaller than the snapshot of its AMI: raise volumeSize in spec.blockDeviceMappings"
+            }
+            Self::VolumeTypeNotInZone => {
+                "a zone lacks the type of a volume, which is gp3 where the node class names none: name one that it has, such as gp2, as \
+                 volumeType in spec.blockDeviceMappings of a node class for the subnets of that zone"
             }
             Self::NotSubscribed => "the AMI is a product of AWS Marketplace: subscribe to it and accept its terms, or select another AMI",
             Self::AccountBlocked => "AWS has blocked the account: contact AWS Support",

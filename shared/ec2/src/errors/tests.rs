@@ -52,6 +52,7 @@ fn refusals_that_last_have_a_remedy_of_their_own_and_karpenters_reason() {
     let small = "Volume of size 8GB is smaller than snapshot 'snap-1', expect size >= 20GB";
     for (code, message, reason, remedy) in [
         ("InvalidBlockDeviceMapping", small, CreateReason::VolumeTooSmall, "spec.blockDeviceMappings"),
+        ("VolumeTypeNotAvailableInZone", "The zone has none.", CreateReason::VolumeTypeNotInZone, "spec.blockDeviceMappings"),
         ("OptInRequired", "In order to use this AWS Marketplace product you need to subscribe.", CreateReason::NotSubscribed, "subscribe"),
         ("Blocked", "This account is currently blocked.", CreateReason::AccountBlocked, "AWS Support"),
         (
@@ -160,6 +161,15 @@ fn a_subnet_without_prefixes_and_a_type_without_ipv6_are_no_capacity() {
     assert!(!other.is_unfulfillable() && other.is_rejected(), "another type would not do");
     let other = ApiError::client("InvalidParameterValue", "There is no such thing.");
     assert!(!other.is_unfulfillable() && !other.is_subnet_full());
+}
+
+#[test]
+fn a_volume_type_that_a_zone_lacks_is_had_elsewhere_and_somebody_may_change_it() {
+    let error = ApiError::client("VolumeTypeNotAvailableInZone", "The specified Availability Zone does not support the volume type.");
+    assert!(error.is_unfulfillable() && error.is_unsupported() && error.create_reason().needs_user_action());
+    assert!(!error.is_rejected() && !error.is_over_soon() && !error.is_subnet_full());
+    let other = ApiError::client("InvalidBlockDeviceMapping", "Invalid device name");
+    assert!(!other.is_unfulfillable() && !other.is_unsupported(), "no zone takes it");
 }
 
 #[test]

@@ -280,6 +280,7 @@ const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
     (400, "VcpuLimitExceeded", "You have requested more vCPU capacity than your limit allows.", Elsewhere(Out::Quota), QUOTA),
     (400, "InsufficientFreeAddressesInSubnet", "There are not enough free addresses.", Elsewhere(Out::Subnets), NO_EVENT),
     (400, "InsufficientCidrBlocks", "The specified subnet does not have enough free cidr blocks.", Elsewhere(Out::Subnets), NO_EVENT),
+    (400, "VolumeTypeNotAvailableInZone", "The zone does not support the volume type.", Elsewhere(Out::Pools), REFUSED),
     (400, "UnsupportedOperation", "IPv6 is not supported for the instance type 'm5.large'.", Elsewhere(Out::Pools), NO_EVENT),
     (
         400,
