@@ -330,6 +330,29 @@ fn every_machine_will_be_registered() {
     assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (1, Vec::new()));
 }
 
+/// Where no type that a NodePool allows is sold, no pod of a spread could be missing.
+#[test]
+fn pods_are_spread_over_the_zones_of_the_types_that_a_pool_allows() {
+    let mut world = World::new();
+    world.objects.node_pools.retain(|pool| pool.metadata.name == "default");
+    let small = Requirement::is_in(labels::INSTANCE_TYPE, ["small"]);
+    world.objects.node_pools[0].spec.template.spec.requirements.push(small);
+    world.objects.pods.retain(|pod| pod.metadata.name.starts_with("even-"));
+    world.objects.nodes.clear();
+    world.nodes.clear();
+    let mut types = InstanceTypes::clone(&world.catalog["default"]);
+    for t in types.change().iter_mut().filter(|t| t.name == "small") {
+        t.requirements.retain(|own| own.key != labels::ZONE);
+        t.requirements.push(Requirement::is_in(labels::ZONE, ["a", "b"]));
+        t.offerings.retain(|offering| offering.zone() != "c");
+    }
+    world.catalog.insert("default".into(), Arc::new(types));
+    let plan = world.plan();
+    assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (3, Vec::new()));
+    world.objects.node_pools[0].spec.template.spec.requirements.pop();
+    assert_eq!(world.violated_rules(&plan), ["spread"], "other types are sold in the zone c");
+}
+
 #[test]
 fn violations_are_removed_and_the_rest_remains() {
     let world = World::new();

@@ -4,7 +4,9 @@ use super::type_lists::TypeLists;
 use super::{Findings, kube};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use whittle_api::karpenter::NodePool;
 use whittle_api::{LabelSelector, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
 
@@ -494,14 +496,16 @@ fn check_spread(input: &Input<'_>, topology: &Topology<'_>, findings: &mut Findi
 }
 
 /// The domains of `key` that count even when they are empty: those of existing machines with the labels `others`, and those that NodePools
-/// without taints and requirements could create. For hostnames there are none, because a new host can always be added.
+/// without taints and requirements on it could create with one of their types. For hostnames there are none, because a new host can always
+/// be added.
 fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str, others: &[&str]) -> BTreeSet<&'a str> {
     if key == labels::HOSTNAME {
         return BTreeSet::new();
     }
-    let plain = |p: &&whittle_api::karpenter::NodePool| p.spec.replicas.is_none() && !p.metadata.is_deleting() && is_unrestricted(p, key);
-    let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| input.catalog.get(&p.metadata.name));
-    let stated = pools.flat_map(|types| types.iter()).flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
+    let plain = |p: &&NodePool| p.spec.replicas.is_none() && !p.metadata.is_deleting() && is_unrestricted(p, key);
+    let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| Some((p, input.catalog.get(&p.metadata.name)?)));
+    let types = pools.flat_map(|(pool, types)| allowed_types(pool, types));
+    let stated = types.flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
     let offered = stated.filter(|r| r.operator.as_str() == "In").flat_map(|r| &r.values).map(String::as_str);
     let existing = topology.machines.iter().filter(|machine| !machine.planned && machine.has_labels(others));
     offered.chain(existing.filter_map(|machine| machine.certain(key))).collect()
@@ -549,7 +553,29 @@ fn check_skew(
     }
 }
 
-fn is_unrestricted(pool: &whittle_api::karpenter::NodePool, key: &str) -> bool {
+/// The types that the requirements and labels of the NodePool allow, whatever EC2 has of them now.
+fn allowed_types<'a>(pool: &'a NodePool, types: &'a [InstanceType]) -> impl Iterator<Item = &'a InstanceType> {
+    let template = &pool.spec.template;
+    let required = template.spec.requirements.iter().map(|r| (r.key.as_str(), r.operator.as_str(), &r.values[..]));
+    let labelled = template.metadata.labels.iter().map(|(key, value)| (key.as_str(), "In", std::slice::from_ref(value)));
+    let mut wanted: BTreeMap<&str, Vec<(&str, &[String])>> = BTreeMap::new();
+    for (key, operator, values) in required.chain(labelled) {
+        wanted.entry(labels::normalized(key)).or_default().push((operator, values));
+    }
+    types.iter().filter(move |t| {
+        t.requirements.iter().all(|own| {
+            let Some(wanted) = wanted.get(labels::normalized(&own.key)) else { return true };
+            let admits = |value: Option<&str>| wanted.iter().all(|(operator, values)| kube::admits(operator, values, value));
+            match own.operator.as_str() {
+                "In" => own.values.iter().any(|value| admits(Some(value.as_str()))),
+                "DoesNotExist" => admits(None),
+                _ => true,
+            }
+        })
+    })
+}
+
+fn is_unrestricted(pool: &NodePool, key: &str) -> bool {
     let template = &pool.spec.template;
     template.spec.taints.is_empty()
         && !template.metadata.labels.contains_key(key)

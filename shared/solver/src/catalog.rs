@@ -215,6 +215,15 @@ impl Catalog {
         self.by_value.entry((key, allowed.clone())).or_insert_with(|| by_key.compatible_types(size, key, allowed))
     }
 
+    /// Types whose own requirements are compatible with `set`, whether EC2 has them now or not.
+    pub(crate) fn allowed_by(&self, set: &Set) -> Bits {
+        let mut types = Bits::all(self.len());
+        for (key, allowed) in set.iter() {
+            types.intersect_with(&self.by_key.compatible_types(self.len(), *key, allowed));
+        }
+        types
+    }
+
     /// How many types are compatible with this requirement alone.
     pub(crate) fn compatible_count(&mut self, key: Key, allowed: &Vals) -> usize {
         self.compatible_types(key, allowed).count()

@@ -1,65 +1,85 @@
 //! The topology domains that new machines could provide.
 
+use super::bits::Bits;
 use super::builder::ProblemBuilder;
 use super::catalog::Catalog;
-use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, TaintsId, TolerationId};
-use super::intern::Val;
+use super::hash::Map;
+use super::ids::{CatalogId, GroupId, IdVec, Key, PoolId, TolerationId};
+use super::intern::{Set, Val};
 use super::pools::{Pool, Template, UnusablePool};
-use super::taints::TaintTable;
-use super::topology::Group;
-use std::collections::{BTreeMap, BTreeSet};
-use whittle_model::requirements::{Allowed, Operator};
+use super::topology::{Filter, Group};
+use std::collections::BTreeSet;
+use whittle_model::requirements::Allowed;
 
-/// The values that topology keys could have on new machines, and the taints of the templates that provide them.
-pub(crate) struct TopologyDomains {
-    values: BTreeMap<Key, BTreeMap<Val, Vec<TaintsId>>>,
+/// What NodePools could launch, whether EC2 has it now or not.
+pub(crate) struct TopologyDomains<'c> {
+    catalogs: &'c IdVec<CatalogId, Catalog>,
+    /// With the types that the template's requirements allow.
+    templates: Vec<(Template, Bits)>,
 }
 
-impl TopologyDomains {
+impl<'c> TopologyDomains<'c> {
     /// Availability and limits are ignored, even of a NodePool without a usable type.
     pub(crate) fn of(
         pools: &IdVec<PoolId, Pool<'_>>,
         unusable: &[UnusablePool<'_>],
-        catalogs: &IdVec<CatalogId, Catalog>,
+        catalogs: &'c IdVec<CatalogId, Catalog>,
         groups: &IdVec<GroupId, Group>,
         builder: &ProblemBuilder<'_>,
     ) -> Self {
-        let mut out = Self { values: BTreeMap::new() };
+        let mut out = Self { catalogs, templates: Vec::new() };
+        if groups.iter().all(|group| group.by_host) {
+            return out;
+        }
         let usable = pools.iter().map(|pool| Template { catalog: pool.catalog, set: pool.set, taints: pool.taints });
-        let templates: Vec<_> = usable.chain(unusable.iter().filter_map(|pool| pool.template)).collect();
-        let keys: BTreeSet<Key> = groups.iter().filter(|g| !g.by_host).map(|g| g.key).collect();
-        for key in keys {
-            let values = out.values.entry(key).or_default();
-            for &Template { catalog, set, taints } in &templates {
-                let free = builder.taint_table.taints[taints].is_empty();
-                let mut put = |v: &Val| {
-                    let list = values.entry(*v).or_default();
-                    if free {
-                        *list = vec![taints];
-                    } else if list.iter().all(|t| !builder.taint_table.taints[*t].is_empty()) && !list.contains(&taints) {
-                        list.push(taints);
-                    }
-                };
-                let template = builder.sets.get(set).get(&key);
-                if let Some(a) = template.filter(|a| a.operator() == Operator::In) {
-                    a.listed().iter().for_each(&mut put);
-                }
-                let mut seen: BTreeSet<&Allowed<Val>> = BTreeSet::new();
-                for allowed in catalogs[catalog].sets.iter().filter_map(|s| s.get(&key)) {
-                    if !seen.insert(allowed) {
-                        continue;
-                    }
-                    let both = template.map_or_else(|| allowed.clone(), |t| t.intersect(allowed));
-                    both.members().unwrap_or_default().iter().for_each(&mut put);
+        for template in usable.chain(unusable.iter().filter_map(|pool| pool.template)) {
+            let types = catalogs[template.catalog].allowed_by(builder.sets.get(template.set));
+            out.templates.push((template, types));
+        }
+        out
+    }
+
+    /// The values of `key` on nodes that could be launched, that count for `filter`, and whose taints a pod with the tolerations `reach`
+    /// tolerates (scheduling 23).
+    pub(crate) fn domains(&self, key: Key, filter: &Filter, reach: Option<TolerationId>, builder: &ProblemBuilder<'_>) -> BTreeSet<Val> {
+        let may_be_undefined = |key: &Key| builder.well_known(builder.names.key_name(*key));
+        let is_reached = |template: &Template| reach.is_none_or(|reach| builder.taint_table.tolerated(reach, template.taints));
+        let reached: Vec<&(Template, Bits)> = self.templates.iter().filter(|(template, _)| is_reached(template)).collect();
+        let mut out = BTreeSet::new();
+        if filter.any_of.is_empty() {
+            for (template, types) in &reached {
+                out.extend(values(&self.catalogs[template.catalog], builder.sets.get(template.set), key, types));
+            }
+        }
+        for asked in filter.any_of.iter().map(|asked| builder.sets.get(*asked)) {
+            let mut allowed: Map<CatalogId, Bits> = Map::default();
+            for (template, types) in &reached {
+                let (catalog, set) = (&self.catalogs[template.catalog], builder.sets.get(template.set));
+                if set.compatible(asked, may_be_undefined).is_ok() {
+                    let mut both = types.clone();
+                    both.intersect_with(allowed.entry(template.catalog).or_insert_with(|| catalog.allowed_by(asked)));
+                    out.extend(values(catalog, set, key, &both));
                 }
             }
         }
         out
     }
+}
 
-    /// The domains of `key` that a pod with these tolerations could reach.
-    pub(crate) fn domains(&self, key: Key, reach: Option<TolerationId>, taint_table: &TaintTable) -> Vec<Val> {
-        let reachable = |taints: &[TaintsId]| reach.is_none_or(|r| taints.iter().any(|t| taint_table.tolerated(r, *t)));
-        self.values.get(&key).into_iter().flatten().filter(|(_, taints)| reachable(taints)).map(|(v, _)| *v).collect()
+/// The values of `key` on nodes of these types and a template with requirements `set`.
+fn values(catalog: &Catalog, set: &Set, key: Key, types: &Bits) -> Vec<Val> {
+    let own = set.get(&key);
+    if types.is_empty() {
+        return Vec::new();
     }
+    if let Some(values) = catalog.values(key, types) {
+        // The types decide: what a NodePool lists besides, such as a zone without a subnet, no node will have.
+        return values.into_iter().filter(|val| own.is_none_or(|own| own.has(val))).collect();
+    }
+    let mut out = own.and_then(Allowed::members).unwrap_or_default().to_vec();
+    for of_type in types.iter().filter_map(|id| catalog.sets[id].get(&key)) {
+        let both = own.map_or_else(|| of_type.clone(), |own| own.intersect(of_type));
+        out.extend_from_slice(both.members().unwrap_or_default());
+    }
+    out
 }

@@ -11,7 +11,7 @@ use super::meter::{self, Meter};
 use super::tally::Tally;
 use super::topology::{Counts, Filter, Group};
 use super::topology_domains::TopologyDomains;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// How existing machines belong to the groups: which of them count, and which domains they provide.
@@ -37,7 +37,7 @@ pub(crate) enum CountedIn {
     Domain(Val),
 }
 
-/// A domain that NodePools could open exists whatever machines there are.
+/// A domain in which NodePools could launch a node that counts exists whatever machines there are.
 const ALWAYS_KNOWN: u32 = u32::MAX / 2;
 
 /// How many existing machines are in a domain that so many provide.
@@ -49,7 +49,7 @@ impl TopologyMembership {
     pub(crate) fn of(
         groups: &IdVec<GroupId, Group>,
         machines: &IdVec<HostId, CountedMachine>,
-        templates: &TopologyDomains,
+        templates: &TopologyDomains<'_>,
         builder: &ProblemBuilder<'_>,
     ) -> Self {
         let mut out = Self {
@@ -75,7 +75,8 @@ impl TopologyMembership {
             }
             let reach = builder.groups.reach(id);
             let known = *known_of.entry((group.key, filter, reach)).or_insert_with(|| {
-                let known = out.known_domains(group.key, filter, &builder.sets, templates.domains(group.key, reach, &builder.taint_table));
+                let always = templates.domains(group.key, &group.filter, reach, builder);
+                let known = out.known_domains(group.key, filter, &builder.sets, always);
                 out.providers.push(known)
             });
             out.known.push(Some(known));
@@ -83,7 +84,7 @@ impl TopologyMembership {
         out
     }
 
-    fn known_domains(&self, key: Key, filter: FilterId, sets: &Sets, always: Vec<Val>) -> BTreeMap<Val, u32> {
+    fn known_domains(&self, key: Key, filter: FilterId, sets: &Sets, always: BTreeSet<Val>) -> BTreeMap<Val, u32> {
         let mut known: BTreeMap<Val, u32> = always.into_iter().map(|val| (val, ALWAYS_KNOWN)).collect();
         for host in self.passing[filter].iter().filter(|host| self.offered[*host]) {
             if let Some(val) = self.domain(key, host, sets) {

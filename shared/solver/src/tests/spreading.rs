@@ -1,6 +1,6 @@
 //! Topology spread.
 
-use super::world::{World, Z, all, assorted, expr, left, now, preferred, required, spread};
+use super::world::{World, Z, all, assorted, expr, left, now, preferred, required, spread, with};
 use serde_json::{Value, json};
 use whittle_api::labels;
 
@@ -426,18 +426,83 @@ fn an_exhausted_zone_stays_a_domain() {
     anyway["whenUnsatisfiable"] = json!("ScheduleAnyway");
     world.pods("web", 10, &web(&[by_zone(), anyway], json!({})));
     after(&mut world, labels::ZONE, &[1, 1]);
-    // And a domain without capacity, or without any offering: a NodePool names it.
-    for (sold_out, zone) in [(true, Z[2]), (false, "nowhere")] {
+    // And a domain without capacity.
+    let mut world = World::new();
+    world.pool("default", zones(&Z[..2]));
+    world.pool("other", zones(&[Z[2]]));
+    for t in &mut world.types {
+        t.offerings.iter_mut().filter(|o| o.zone() == Z[2]).for_each(|o| o.available = false);
+    }
+    world.pods("web", 10, &web(&[by_zone()], json!({})));
+    let plan = world.pass();
+    assert_eq!((world.counts(labels::ZONE, "web"), left(&plan).len()), (vec![1, 1], 8));
+}
+
+/// The small type in the first two zones alone, and all others in three.
+fn sold_in_two_zones(world: &mut World) {
+    let small = world.types.iter_mut().find(|t| t.name == "small-instance-type").unwrap();
+    *small = with(small.clone(), labels::ZONE, &Z[..2]);
+    small.offerings.retain(|o| o.zone() != Z[2]);
+}
+
+/// For Karpenter each zone that a NodePool lists is a domain for everybody, and so are the zones of types that no NodePool allows: pods
+/// wait for a node there that nobody can launch, and that kube-scheduler does not ask for (scheduling 23).
+#[test]
+fn a_zone_in_which_no_pool_can_launch_is_no_domain() {
+    let listed = zones(&[Z[0], Z[1], "nowhere"]);
+    for (default, other) in [(listed, None), (zones(&Z[..2]), Some(zones(&["nowhere"])))] {
         let mut world = World::new();
-        world.pool("default", zones(&Z[..2]));
-        world.pool("other", zones(&[zone]));
-        for t in world.types.iter_mut().filter(|_| sold_out) {
-            t.offerings.iter_mut().filter(|o| o.zone() == Z[2]).for_each(|o| o.available = false);
+        world.pool("default", default);
+        if let Some(other) = other {
+            world.pool("other", other);
         }
         world.pods("web", 10, &web(&[by_zone()], json!({})));
-        let plan = world.pass();
-        assert_eq!((world.counts(labels::ZONE, "web"), left(&plan).len()), (vec![1, 1], 8), "{zone}");
+        after(&mut world, labels::ZONE, &[5, 5]);
     }
+    let small = json!({"requirements": [expr(labels::INSTANCE_TYPE, "In", &["small-instance-type"])]});
+    for (pool, expected) in [(small, [5, 5].as_slice()), (json!({}), &[3, 3, 4])] {
+        let mut world = World::new();
+        sold_in_two_zones(&mut world);
+        world.pool("default", pool);
+        world.pods("web", 10, &web(&[by_zone()], json!({})));
+        after(&mut world, labels::ZONE, expected);
+    }
+}
+
+/// As for kube-scheduler, which counts only the nodes that a pod's node selector and node affinity allow (scheduling 23). For Karpenter the
+/// zones of every NodePool bound the pods of each.
+#[test]
+fn a_zone_in_which_no_node_would_count_is_no_domain() {
+    let of_team = |team: &str| json!({"labels": {"team": team}});
+    let world_with = |nodes: &[(&str, &str)]| {
+        let mut world = World::new();
+        world.pool("default", of_team("a"));
+        world.pool("other", all(&[zones(&Z[..2]), of_team("b")]));
+        for (team, zone) in nodes {
+            world.node(&format!("of-{team}"), 4, json!({labels::ZONE: zone, "team": team}));
+        }
+        world
+    };
+    let places = |nodes: &[(&str, &str)], expected: &[usize]| {
+        let mut world = world_with(nodes);
+        let mut over = by_zone();
+        over["minDomains"] = json!(2);
+        world.pods("web", 10, &web(&[over], json!({"nodeSelector": {"team": "b"}})));
+        after(&mut world, labels::ZONE, expected);
+    };
+    places(&[], &[5, 5]);
+    places(&[("a", Z[2])], &[5, 5]);
+    places(&[("b", Z[2])], &[3, 3, 4]);
+    places(&[("a", Z[2]), ("b", Z[0])], &[5, 5]);
+    // The zones of every alternative, as before.
+    let mut world = world_with(&[]);
+    world.pods("web", 3, &web(&[by_zone()], required(&[&[expr("team", "In", &["b"])], &[expr("team", "In", &["a"])]])));
+    after(&mut world, labels::ZONE, &[1, 1, 1]);
+    // Of the types that the pods select, not of all that the NodePool allows.
+    let mut world = World::new();
+    sold_in_two_zones(&mut world);
+    world.pods("web", 10, &web(&[by_zone()], json!({"nodeSelector": {labels::INSTANCE_TYPE: "small-instance-type"}})));
+    after(&mut world, labels::ZONE, &[5, 5]);
 }
 
 #[test]
