@@ -41,6 +41,15 @@ impl PodSelection {
         Self { terminating: true, ..self }
     }
 
+    /// Whether it selects a pod of `namespace` with these labels.
+    pub(crate) fn selects(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        let is_in_scope = match &self.scope {
+            Scope::All => true,
+            Scope::Only(namespaces) => namespaces.contains(namespace),
+        };
+        is_in_scope && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+
     /// The pods that every term of a pod's required affinity selects: for kube-scheduler, no others count for any of them
     /// (scheduling 21). `None` without terms.
     pub(crate) fn of_all(terms: &[PodAffinityTerm], namespace: &str, namespaces: &[Namespace]) -> Option<Self> {

@@ -99,7 +99,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
             of.push(*id);
             continue;
         }
-        let id = list.push(class_of(builder, pod, &shape.value, &mut relaxations));
+        let id = list.push(class_of(builder, pod, &shape.value, daemons, &mut relaxations));
         of.push(id);
         known.insert(shape, id);
     }
@@ -110,7 +110,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
     Classes { list, of, dims }
 }
 
-fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, next_relaxation: &mut usize) -> Class {
+fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, daemons: &[Pod], next_relaxation: &mut usize) -> Class {
     let labels = builder.groups.labels(shape.namespace, shape.labels);
     let mut spec = PodSpec {
         node_selector: pod.spec.node_selector.clone(),
@@ -123,10 +123,9 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, n
     let input = builder.input;
     let namespaces = &input.objects.namespaces;
     let near = pod.spec.affinity.as_ref().and_then(|a| a.pod_affinity.as_ref());
-    let kept = Kept {
-        near: near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces)),
-        nodes: node_filter(builder, &spec),
-    };
+    let near = near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces));
+    let company = near.as_ref().and_then(|near| company(pod, near, daemons));
+    let kept = Kept { near, company, nodes: node_filter(builder, &spec) };
     let mut relaxations: Vec<Relaxation> = Vec::new();
     loop {
         let mut relaxation = relaxation_of(builder, &spec, shape, labels, &kept);
@@ -177,14 +176,49 @@ fn same_relaxation(a: &Relaxation, b: &Relaxation) -> bool {
 struct Kept {
     /// The pods that count for all required terms of pod affinity.
     near: Option<PodSelection>,
+    /// Where the daemon goes that meets all of these terms on each of its nodes, if there is one: the terms restrict nothing else then.
+    company: Option<Requirements>,
     /// The nodes that count for its spread: those of every alternative of its node affinity, whichever is tried (scheduling 6).
     nodes: Vec<SetId>,
 }
 
+/// The node constraints of a DaemonSet that has a pod on each node of theirs that `pod` may use, if its pods meet the required affinity by
+/// host, which selects `near` (scheduling 21).
+fn company(pod: &Pod, near: &PodSelection, daemons: &[Pod]) -> Option<Requirements> {
+    let terms = &pod.spec.affinity.as_ref()?.pod_affinity.as_ref()?.required;
+    if terms.iter().any(|term| term.topology_key != labels::HOSTNAME) {
+        return None;
+    }
+    let meets = |daemon: &&Pod| {
+        let is_near = near.selects(&daemon.metadata.namespace, &daemon.metadata.labels);
+        is_near && tolerates_as_much(&daemon.spec.tolerations, &pod.spec.tolerations)
+    };
+    let places = daemons.iter().filter(meets).map(pods::daemon_terms);
+    // Of alternatives the pod could not know which will hold.
+    places.filter(|terms| terms.len() == 1).find_map(|terms| terms.into_iter().next())
+}
+
+/// Whether a daemon runs on all nodes whose taints a pod tolerates. Its controller lets it tolerate those by which Kubernetes marks nodes.
+fn tolerates_as_much(daemon: &[Toleration], pod: &[Toleration]) -> bool {
+    let all_of = |effect: &str| {
+        let is_for_all = |t: &Toleration| t.key.is_empty() && t.operator == "Exists" && (t.effect.is_empty() || t.effect == effect);
+        daemon.iter().any(is_for_all)
+    };
+    let of_kubernetes = |t: &Toleration| t.key.starts_with("node.kubernetes.io/");
+    all_of("NoSchedule") && all_of("NoExecute") || pod.iter().all(|t| of_kubernetes(t) || daemon.contains(t))
+}
+
 fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodShape<'_>, labels: LabelsId, kept: &Kept) -> Relaxation {
     let policy = builder.options.preferences;
-    let (full, host) = builder.split(&relaxation::requirements_of(spec, policy));
-    let (strict, _) = builder.split(&relaxation::requirements_of(spec, PreferencePolicy::Ignore));
+    let requirements_of = |policy| {
+        let mut reqs = relaxation::requirements_of(spec, policy);
+        if let Some(company) = &kept.company {
+            reqs.add_all(company);
+        }
+        reqs
+    };
+    let (full, host) = builder.split(&requirements_of(policy));
+    let (strict, _) = builder.split(&requirements_of(PreferencePolicy::Ignore));
     let tolerations = builder.taint_table.tolerations(&spec.tolerations);
     let (mut owned, mut near) = (Vec::new(), Vec::new());
     for constraint in &spec.topology_spread_constraints {
@@ -200,7 +234,9 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
         for (kind, terms) in [(GroupKind::Affinity, &affinity.pod_affinity), (GroupKind::Anti, &affinity.pod_anti_affinity)] {
             let Some(terms) = terms else { continue };
             let of_term = |term: &PodAffinityTerm| PodSelection::of(term, shape.namespace, namespaces);
-            let required = terms.required.iter().map(|term| match &kept.near {
+            // What is met beside a daemon is among the pod's requirements.
+            let is_left = kind != GroupKind::Affinity || kept.company.is_none();
+            let required = terms.required.iter().filter(|_| is_left).map(|term| match &kept.near {
                 Some(joint) if kind == GroupKind::Affinity => (term, joint.clone()),
                 _ => (term, of_term(term).with_terminating()),
             });

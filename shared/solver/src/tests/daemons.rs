@@ -1,6 +1,6 @@
 //! The requests of daemons on machines, and what a claim states.
 
-use super::world::{World, Z, all, asks, expr, left, now, preferred, reasons, required};
+use super::world::{World, Z, all, asks, expr, hard, left, near, now, preferred, reasons, required};
 use serde_json::{Value, json};
 use whittle_api::labels;
 use whittle_model::scheduling::Packing;
@@ -362,4 +362,50 @@ fn the_grace_period_is_that_of_the_pool() {
     );
     world.pool("default", json!({}));
     assert_eq!(world.plan().claims[0].termination_grace_period, None);
+}
+
+/// A DaemonSet `agent` on arm64, and a pod that has to be on the host of one of its pods.
+fn beside_an_agent(agent: Value, pod: Value) -> World {
+    let mut world = World::new();
+    daemon(&mut world, "agent", all(&[json!({"labels": {"app": "agent"}, "nodeSelector": {labels::ARCH: "arm64"}}), agent]));
+    world.pod("it", all(&[json!({"cpu": "1"}), hard("podAffinity", near(labels::HOSTNAME, "agent")), pod]));
+    world
+}
+
+/// As for kube-scheduler, once the daemon is there (scheduling 21). For Karpenter no new machine has one: Hubble's relay, which has to be
+/// beside Cilium's agent, gets none, and no node with it is replaced for drift.
+#[test]
+fn a_pod_beside_a_daemon_goes_where_the_daemon_will_be() {
+    let everywhere = json!({"tolerations": [{"operator": "Exists"}]});
+    for agent in [json!({}), everywhere.clone()] {
+        let mut world = beside_an_agent(agent, json!({}));
+        let plan = world.plan();
+        assert_eq!(plan.claims.iter().map(|claim| &claim.instance_types[..]).collect::<Vec<_>>(), [["arm-instance-type"]]);
+        // Nor does it get a second one while the daemon is not there yet.
+        world.managed("young", "launched", 4, json!({labels::ARCH: "arm64"}));
+        let plan = world.plan();
+        assert_eq!((plan.claims.len(), plan.placements.len(), left(&plan).len()), (0, 1, 0));
+    }
+    let tainted = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
+    let tolerating = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
+    let mut world = beside_an_agent(everywhere, tolerating.clone());
+    world.pool("default", tainted.clone());
+    assert_eq!(world.plan().claims.len(), 1);
+    // The daemon does not tolerate what the pod does.
+    let mut world = beside_an_agent(json!({}), tolerating);
+    world.pool("default", tainted);
+    assert_eq!(left(&world.plan()), ["it"]);
+}
+
+#[test]
+fn a_pod_beside_a_daemon_waits_where_the_daemon_may_not_be() {
+    let far = hard("podAffinity", near(labels::ZONE, "agent"));
+    let other = hard("podAffinity", near(labels::HOSTNAME, "somebody-else"));
+    for pod in [far, other, json!({"nodeSelector": {labels::ARCH: "amd64"}}), json!({"namespace": "elsewhere"})] {
+        let shown = pod.to_string();
+        assert_eq!(left(&beside_an_agent(json!({}), pod).plan()), ["it"], "{shown}");
+    }
+    // One of two alternatives: which nodes have it is not known.
+    let either = required(&[&[expr("size", "In", &["small"])], &[expr("size", "In", &["large"])]]);
+    assert_eq!(left(&beside_an_agent(either, json!({})).plan()), ["it"]);
 }
