@@ -3,6 +3,7 @@
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
 use super::drift_execution::{is_one_at_a_time, is_one_under_way};
+use super::events::DISRUPTION_BLOCKED;
 use super::pass::Pass;
 use super::static_pools::{PoolCounts, claim_from_template};
 use super::verdict::KeepReason;
@@ -31,6 +32,9 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         let available = replacements_available(pass, pool, &nodes, allowed);
         let is_sold_out = nodes.first().is_some_and(|node| is_sold_out(pass.view, node.pool));
         let joining = replacements_at_once(pass.view, &nodes);
+        if let (0, Some(message)) = (available, nodes.first().and_then(|node| no_room_ever(node.pool))) {
+            pass.events.about(format!("nodepool/{pool}"), DISRUPTION_BLOCKED, message);
+        }
         for (at, node) in nodes.iter().enumerate() {
             if at < available && is_sold_out {
                 pass.keep(node, KeepReason::SoldOut { pool: pool.to_owned() });
@@ -81,6 +85,15 @@ fn replacements_at_once(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> usiz
         Some(node) if is_one_at_a_time(view, node.pool) => usize::from(!is_one_under_way(view, node)),
         _ => usize::MAX,
     }
+}
+
+/// Why no drifted node of the pool can be replaced, however long it waits: its replicas take all that its limit allows.
+fn no_room_ever(pool: &NodePool) -> Option<String> {
+    let (limit, replicas) = (pool.spec.limits.0.get("nodes")?.units_floor(), pool.spec.replicas?);
+    (replicas > 0 && limit <= replicas).then(|| {
+        let why = "leaves no room for a replacement, which is launched first: raise it, or delete the nodes";
+        format!("Drifted nodes are not replaced: limits.nodes {limit} beside replicas {replicas} {why}")
+    })
 }
 
 fn replace(node: &Candidate<'_>, now: whittle_units::Timestamp) -> Command {

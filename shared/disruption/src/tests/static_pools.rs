@@ -201,6 +201,25 @@ fn drifted_static_nodes_are_replaced_one_for_one_within_budget_and_limit() {
     pool_of(2, 2, None).expect(&[]);
 }
 
+/// Nothing else says so of a pool whose nodes drift for ever.
+#[test]
+fn a_static_pool_whose_limit_leaves_no_room_for_a_replacement_says_so() {
+    let blocked = |replicas: i64, limit: Option<i64>| {
+        let mut scene = pool_of(replicas, 2, limit);
+        let pool = scene.the_pool("default");
+        pool.spec.disruption.budgets = vec![Budget { nodes: IntOrString::Text("100%".to_owned()), ..Budget::default() }];
+        pool.spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+        let decision = scene.decide();
+        let of_pool = decision.events.iter().filter(|event| event.object == "nodepool/default" && event.reason == "DisruptionBlocked");
+        of_pool.map(|event| event.message.clone()).collect::<Vec<_>>()
+    };
+    let said = blocked(2, Some(2));
+    assert!(said.len() == 1 && said[0].contains("limits.nodes 2 beside replicas 2 leaves no room"), "{said:?}");
+    for (replicas, limit) in [(2, Some(3)), (2, None), (1, Some(2))] {
+        assert_eq!(blocked(replicas, limit), [""; 0], "{replicas} {limit:?}");
+    }
+}
+
 #[test]
 fn drifted_static_nodes_are_replaced_until_none_is_left() {
     let mut scene = pool_of(5, 5, Some(6));
