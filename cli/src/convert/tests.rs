@@ -157,6 +157,10 @@ fn ids_beside_tags_name_the_selector_that_has_them() {
     assert_eq!((ran.code, ran.out.as_str()), (ExitCode::from(2), ""));
     assert!(ran.err.starts_with("error: AWSNodeTemplate \"a\", spec.subnetSelector: aws-ids stands beside team"), "{}", ran.err);
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    let groups = "securityGroupSelector: {team: web}";
+    let ran = run_on(&["-".into()], &[], &text.replace(groups, "securityGroupSelector: {'aws::ids': sg-1, team: web}"));
+    assert!(ran.err.contains("spec.subnetSelector: ") && ran.err.contains("spec.securityGroupSelector: aws::ids"), "{}", ran.err);
+    assert_eq!(ran.err.lines().count(), 2, "{}", ran.err);
 }
 
 #[test]

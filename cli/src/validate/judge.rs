@@ -79,7 +79,7 @@ pub fn judge(documents: &[Document], changes: Changes) -> Vec<Judgement<'_>> {
                 Served::Here => Written { api_version, kind, value: document.value(), object: None },
                 Served::Legacy => match &conversions[position] {
                     Some(Ok(conversion)) => conversion.written(),
-                    Some(Err(error)) => return refused(document, vec![error.clone()], Vec::new()),
+                    Some(Err(errors)) => return refused(document, errors.clone(), Vec::new()),
                     None => return invalid_legacy(document),
                 },
             };
@@ -238,7 +238,7 @@ impl Conversion {
 
 /// The conversion of each document from before v1; `None` for others and invalid ones. All are converted together, because the kubelet
 /// settings of a pool belong into its class; a further document of one object is converted with the others as they are by then.
-fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, FieldError>>> {
+fn convert(documents: &[Document]) -> Vec<Option<Result<Conversion, Vec<FieldError>>>> {
     let is_legacy = |document: &Document| {
         let (api_version, kind) = document.type_meta();
         validate::served(api_version, kind) == Served::Legacy
@@ -311,8 +311,8 @@ fn target(object: &Object) -> (&str, String) {
 
 /// A conversion by the names of its objects.
 struct Outcomes<'c> {
-    /// By kind and name of the old object; of several the first.
-    errors: BTreeMap<&'c str, &'c ConvertError>,
+    /// By kind and name of the old object.
+    errors: BTreeMap<&'c str, Vec<&'c ConvertError>>,
     /// By kind and name as v1; of several the first.
     objects: BTreeMap<(&'c str, String), &'c Object>,
     /// Texts, by kind and name as v1.
@@ -323,7 +323,7 @@ impl<'c> Outcomes<'c> {
     fn of(converted: &'c Converted) -> Self {
         let mut out = Self { errors: BTreeMap::new(), objects: BTreeMap::new(), notes: BTreeMap::new() };
         for error in &converted.errors {
-            out.errors.entry(&error.object).or_insert(error);
+            out.errors.entry(&error.object).or_default().push(error);
         }
         for object in &converted.objects {
             out.objects.entry(target(object)).or_insert(object);
@@ -335,17 +335,18 @@ impl<'c> Outcomes<'c> {
     }
 
     /// What became of an old object.
-    fn find(&self, old: &Object) -> Result<Conversion, FieldError> {
+    fn find(&self, old: &Object) -> Result<Conversion, Vec<FieldError>> {
         let (kind, name) = target(old);
         // Conversions speak of objects without their namespaces.
         let old_title = format!("{} {name:?}", old.type_meta().1);
-        if let Some(error) = self.errors.get(old_title.as_str()) {
-            return Err(unconvertible(FieldError::new(FieldPath::of(&error.field), error.message.clone())));
+        if let Some(errors) = self.errors.get(old_title.as_str()) {
+            let told = |error: &&ConvertError| unconvertible(FieldError::new(FieldPath::of(&error.field), error.message.clone()));
+            return Err(errors.iter().map(told).collect());
         }
         let title = format!("{kind} {name:?}");
         let found = self.objects.get(&(kind, name)).copied();
         let Some((object, value)) = found.and_then(|object| Some((object.clone(), object.to_json()?))) else {
-            return Err(FieldError::new(FieldPath::root(), "it has no equivalent in v1: `whittle convert` says why"));
+            return Err(vec![FieldError::new(FieldPath::root(), "it has no equivalent in v1: `whittle convert` says why")]);
         };
         let notes = self.notes.get(title.as_str()).into_iter().flatten().map(|text| (*text).to_owned()).collect();
         Ok(Conversion { object, value, notes })

@@ -406,6 +406,9 @@ fn the_namespace_of_an_object_from_before_v1_hides_neither_its_notes_nor_why_it_
                     subnetSelector: {a: b}\n  securityGroupSelector: {a: b}\n";
     assert!(reason(template).contains("it cannot be converted to v1"), "{}", reason(template));
     assert_eq!(reason(&in_namespace(template)), reason(template));
+    // Each selector that has no equivalent is told, not the first alone.
+    let mixed = template.replace("  launchTemplate: lt-0a\n", "").replace("{a: b}", "{a: b, aws-ids: x}");
+    assert_eq!(fields(&run_on(&json(), &mixed).objects()[0]["errors"]), ["spec.subnetSelector", "spec.securityGroupSelector"]);
 }
 
 #[test]

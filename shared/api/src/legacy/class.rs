@@ -41,16 +41,17 @@ impl Work<'_> {
                 "launch template {template:?} is the user's own, which node classes do not support: write what it holds (AMI, user data, \
                  groups, disks) into the class"
             );
-            return Err((format!("{field}.launchTemplate"), message));
+            return Err(vec![(format!("{field}.launchTemplate"), message)]);
         }
-        if let Some((selector, message)) = mixed_selector(&old).filter(|_| self.options.purpose == Purpose::Output) {
-            return Err((format!("{field}.{selector}"), message));
+        let mixed = mixed_selectors(&old, field);
+        if self.options.purpose == Purpose::Output && !mixed.is_empty() {
+            return Err(mixed);
         }
         let mappings = match &old.block_device_mappings {
             None => None,
             Some(mappings) => {
                 let mappings: Result<Vec<_>, _> = mappings.iter().map(super::LegacyBlockDeviceMapping::to_v1).collect();
-                Some(mappings.map_err(|error| (format!("{field}.blockDeviceMappings"), format!("{error}: write it as v1 has it")))?)
+                Some(mappings.map_err(|error| vec![(format!("{field}.blockDeviceMappings"), format!("{error}: write it as v1 has it"))])?)
             }
         };
         let mut spec = Ec2NodeClassSpec {
@@ -117,20 +118,23 @@ impl Work<'_> {
     }
 }
 
-/// A selector of a template that no terms of v1 can stand for: a server would refuse these, and who converts has not written them. What is
-/// read and not printed selects by both.
-fn mixed_selector(old: &AwsNodeTemplateSpec) -> Option<(&'static str, String)> {
+/// The selectors of a template that no terms of v1 can stand for: a server would refuse these, and who converts has not written them. What
+/// is read and not printed selects by both.
+fn mixed_selectors(old: &AwsNodeTemplateSpec, field: &str) -> Refusal {
     let selectors = [
         ("subnetSelector", &old.subnet_selector),
         ("securityGroupSelector", &old.security_group_selector),
         ("amiSelector", &old.ami_selector),
     ];
-    let (name, (ids, other)) = selectors.into_iter().find_map(|(name, selector)| Some((name, selector::mixed(selector)?)))?;
-    let message = format!(
-        "{ids} stands beside {other}, and both have to match, which no term of v1 can say: an id excludes everything else; keep {ids} alone, \
-         or leave it out"
-    );
-    Some((name, message))
+    let refused = selectors.into_iter().filter_map(|(name, selector)| {
+        let (ids, other) = selector::mixed(selector)?;
+        let message = format!(
+            "{ids} stands beside {other}, and both have to match, which no term of v1 can say: an id excludes everything else; keep {ids} \
+             alone, or leave it out"
+        );
+        Some((format!("{field}.{name}"), message))
+    });
+    refused.collect()
 }
 
 /// The images as in v1: an alias if the family's own images are meant, with the version that the annotation keeps for it.
@@ -147,7 +151,7 @@ fn images_to_v1(metadata: &mut ObjectMeta, spec: &mut Ec2NodeClassSpec, field: &
         "Ubuntu" | "Ubuntu2004" | "Ubuntu2204" => ubuntu_to_v1(metadata, spec),
         _ if bare => {
             let message = format!("amiFamily {family:?} has no images of its own: name the images in an AMI selector");
-            return Err((format!("{field}.amiSelector"), message));
+            return Err(vec![(format!("{field}.amiSelector"), message)]);
         }
         _ => spec.ami_family = Some("Custom".to_owned()),
     }

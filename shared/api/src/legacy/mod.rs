@@ -146,8 +146,8 @@ impl Work<'_> {
             }
             LegacyObject::NodeClass(old) => self.beta_class(*old),
         };
-        if let Err((field, message)) = converted {
-            self.out.errors.push(ConvertError { object: name, field, message });
+        for (field, message) in converted.err().into_iter().flatten() {
+            self.out.errors.push(ConvertError { object: name.clone(), field, message });
         }
     }
 
@@ -183,5 +183,5 @@ impl Work<'_> {
     }
 }
 
-/// Field and message of something that cannot be converted.
-type Refusal = (String, String);
+/// Field and message of each thing for which an object cannot be converted. Of one that is only read, the first alone is told.
+type Refusal = Vec<(String, String)>;

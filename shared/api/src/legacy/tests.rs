@@ -120,6 +120,12 @@ fn ids_beside_other_conditions_are_refused_where_they_are_written() {
                   subnet-1, team: a}, securityGroupSelector: {a: b}}}\n";
     let errors = converted(inline, Purpose::Output).errors;
     assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), ["spec.provider.subnetSelector"]);
+    // Whoever corrects one of them is not told of the next one only then.
+    let mixed = "subnetSelector: {aws-ids: s, a: b}, securityGroupSelector: {aws-ids: sg, a: b}, amiSelector: {aws-ids: ami, a: b}";
+    let errors = converted(&template(mixed), Purpose::Output).errors;
+    let fields: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+    assert_eq!(fields, ["spec.subnetSelector", "spec.securityGroupSelector", "spec.amiSelector"]);
+    assert!(errors.iter().all(|error| error.object == "AWSNodeTemplate \"std\""), "{errors:?}");
     let alone = template("subnetSelector: {aws-ids: 'subnet-1,subnet-2'}, securityGroupSelector: {a: b}");
     assert_eq!(converted(&alone, Purpose::Output).errors, []);
 }
