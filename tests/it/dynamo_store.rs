@@ -37,21 +37,43 @@ async fn the_region_store_meets_its_contract() {
     contracts::region_store(&store(&ministack, clock).await, clock.now).await;
 }
 
+/// A catalog of two parts, of which the first is always the same.
+fn catalog(prices: u8) -> Vec<u8> {
+    let stream = |content: u8| [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255][..], &[content; 50][..]].concat();
+    [stream(1), stream(prices)].concat()
+}
+
+/// A backup that was made while parts were replaced may lack one of them, and so may a table from which somebody deleted items.
+async fn remove_first_part(client: &aws_sdk_dynamodb::Client) {
+    let items = client.scan().table_name(TABLE).send().await.expect("MiniStack answers").items.expect("the table has items");
+    let is_it = |sk: &String| sk.starts_with("PART#") && sk.ends_with("#0000");
+    let part = items.iter().find(|item| item["sk"].as_s().is_ok_and(is_it)).expect("it has parts");
+    let delete = client.delete_item().table_name(TABLE).key("pk", part["pk"].clone()).key("sk", part["sk"].clone());
+    delete.send().await.expect("MiniStack answers");
+}
+
+#[tokio::test]
+async fn a_part_of_the_catalog_that_vanishes_is_missed_within_an_hour_where_it_is_known() {
+    let Some(ministack) = Ministack::start() else { return };
+    let clock = FixedClock::new();
+    let store = store(&ministack, clock).await;
+    let first = store.put_catalog(&catalog(2), Revision::ABSENT).await.expect("the first catalog replaces nothing");
+    assert_eq!(store.catalog().await, Ok(Some(Stored { value: catalog(2), revision: first })));
+    remove_first_part(&client(&ministack)).await;
+    let later = FixedClock { now: clock.now + SignedDuration::from_hours(1), ..clock };
+    let later = DynamoStore::new(client(&ministack), TABLE, Arc::new(later));
+    assert_eq!(later.catalog().await, Ok(Some(Stored { value: Vec::new(), revision: first })));
+    // Nor is it named again by whoever knew it.
+    let second = later.put_catalog(&catalog(3), first).await.expect("the holder of the revision may write");
+    assert_eq!(later.catalog().await, Ok(Some(Stored { value: catalog(3), revision: second })));
+}
+
 #[tokio::test]
 async fn a_catalog_that_lacks_a_part_is_replaced_by_whoever_reads_it_anew() {
     let Some(ministack) = Ministack::start() else { return };
     let store = store(&ministack, FixedClock::new()).await;
-    let catalog = |prices: u8| {
-        let stream = |content: u8| [&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255][..], &[content; 50][..]].concat();
-        [stream(1), stream(prices)].concat()
-    };
     let first = store.put_catalog(&catalog(2), Revision::ABSENT).await.expect("the first catalog replaces nothing");
-    // A backup that was made while parts were replaced may lack one of them.
-    let client = client(&ministack);
-    let items = client.scan().table_name(TABLE).send().await.expect("MiniStack answers").items.expect("the table has items");
-    let part = items.iter().find(|item| item["sk"].as_s().is_ok_and(|sk| sk.starts_with("PART#"))).expect("it has parts");
-    let delete = client.delete_item().table_name(TABLE).key("pk", part["pk"].clone()).key("sk", part["sk"].clone());
-    delete.send().await.expect("MiniStack answers");
+    remove_first_part(&client(&ministack)).await;
     assert_eq!(store.catalog().await, Ok(Some(Stored { value: Vec::new(), revision: first })), "its revision is known all the same");
     let second = store.put_catalog(&catalog(3), first).await.expect("the holder of the revision may write");
     assert_eq!(store.catalog().await, Ok(Some(Stored { value: catalog(3), revision: second })));

@@ -25,6 +25,9 @@ const TAKE_ATTEMPTS_MAX: u32 = 5;
 const STOCK_OUT_WRITES_MAX: usize = 16;
 /// Attempts to read a catalog that is being replaced.
 const CATALOG_READS_MAX: u32 = 3;
+/// How long a part that was read counts as stored. No write removes one that a head names, but somebody may, or a table of a backup may
+/// lack it: an execution environment that knew it for good would name it again and again, and new ones could not read the catalog.
+const PART_KNOWN_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 fn stock_out_item(stock_out: &StockOut, write: &str) -> Item {
     let item = item::of_value(&keys::offering(&stock_out.offering), VERSION, stock_out);
@@ -76,30 +79,40 @@ impl DynamoStore {
     }
 
     /// The concatenated parts of a catalog; `None` when it has been replaced since the head was read. Parts never change, so those that this
-    /// execution environment has read are not read again.
+    /// execution environment has read within the hour are not read again.
     async fn parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let keys = part_keys(head);
         let read = try_join_all(keys.iter().map(|key| self.part(key, what))).await?;
-        let Some(parts) = read.into_iter().collect::<Option<Vec<Vec<u8>>>>() else { return Ok(None) };
-        let blob = parts.concat();
-        *lock(&LAST_READ) = Some(ReadCatalog { table: self.table().to_owned(), parts: keys.into_iter().zip(parts).collect() });
+        let Some(parts) = read.into_iter().collect::<Option<Vec<ReadPart>>>() else { return Ok(None) };
+        let blob = parts.iter().map(|part| part.bytes.as_slice()).collect::<Vec<_>>().concat();
+        *lock(&LAST_READ) = Some(ReadCatalog { table: self.table().to_owned(), parts });
         Ok(Some(blob))
     }
 
     /// A part of the catalog; `None` if it was removed.
-    async fn part(&self, key: &Key, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        if let Some(bytes) = known_part(self.table(), key) {
-            return Ok(Some(bytes));
+    async fn part(&self, key: &Key, what: &str) -> Result<Option<ReadPart>, StoreError> {
+        let read_at = self.clock.now();
+        if let Some(known) = known_part(self.table(), key, read_at) {
+            return Ok(Some(known));
         }
         let part = self.get_item(key, what).await?;
-        Ok(part.as_ref().and_then(|part| part.get(attribute::BLOB)?.as_b().ok()).map(|bytes| bytes.as_ref().to_vec()))
+        let bytes = part.as_ref().and_then(|part| part.get(attribute::BLOB)?.as_b().ok());
+        Ok(bytes.map(|bytes| ReadPart { key: key.clone(), bytes: bytes.as_ref().to_vec(), read_at }))
     }
+}
+
+/// A part of the catalog, and when it was read from the table.
+#[derive(Clone)]
+struct ReadPart {
+    key: Key,
+    bytes: Vec<u8>,
+    read_at: Timestamp,
 }
 
 /// The parts of the catalog that was read last.
 struct ReadCatalog {
     table: String,
-    parts: Vec<(Key, Vec<u8>)>,
+    parts: Vec<ReadPart>,
 }
 
 static LAST_READ: Mutex<Option<ReadCatalog>> = Mutex::new(None);
@@ -109,10 +122,10 @@ fn lock(last: &Mutex<Option<ReadCatalog>>) -> MutexGuard<'_, Option<ReadCatalog>
     last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn known_part(table: &str, key: &Key) -> Option<Vec<u8>> {
+fn known_part(table: &str, key: &Key, now: Timestamp) -> Option<ReadPart> {
     let last = lock(&LAST_READ);
     let parts = &last.as_ref().filter(|last| last.table == table)?.parts;
-    parts.iter().find(|(known, _)| known == key).map(|(_, bytes)| bytes.clone())
+    parts.iter().find(|part| part.key == *key && now.duration_since(part.read_at) < PART_KNOWN_FOR).cloned()
 }
 
 /// The parts that a head names.
@@ -155,7 +168,7 @@ impl RegionStore for DynamoStore {
             damaged = Some(revision);
         }
         // Whoever replaces it has to know the revision.
-        tracing::error!("parts of the catalog are missing: the next run of refresh writes it again");
+        tracing::error!("parts of the catalog are missing: refresh writes it again within an hour");
         Ok(damaged.map(|revision| Stored { value: Vec::new(), revision }))
     }
 }
@@ -199,7 +212,7 @@ impl CatalogWriter for DynamoStore {
         // Parts first, new ones under the id of this write: the head makes all of them visible at once.
         let (mut named, mut written) = (Vec::new(), Vec::new());
         for (position, part) in catalog_parts(blob).into_iter().enumerate() {
-            let same = kept.iter().find(|key| known_part(self.table(), key).as_deref() == Some(part));
+            let same = kept.iter().find(|key| known_part(self.table(), key, self.clock.now()).is_some_and(|known| known.bytes == part));
             let key = same.cloned().unwrap_or_else(|| keys::catalog_part(&write, position));
             if same.is_none() {
                 self.put_part(&key, part).await?;
