@@ -70,6 +70,8 @@ pub(super) struct InCluster {
     pub(super) watchers: Known<Vec<Value>>,
     pub(super) pools: Known<Vec<Value>>,
     pub(super) classes: Known<Vec<Value>>,
+    /// The service account of the VPC CNI plugin.
+    pub(super) cni_accounts: Known<Vec<Value>>,
     /// Leases and Deployments of Karpenter.
     pub(super) karpenter: Known<Vec<Value>>,
     /// Events that say that EC2 refused a launch.
@@ -288,6 +290,7 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
         let watchers = threads.spawn(|| get(&["deployments.apps", "whittle-watcher", "-n", "whittle"]));
         let pools = threads.spawn(|| get(&["nodepools.karpenter.sh"]));
         let classes = threads.spawn(|| get(&["ec2nodeclasses.karpenter.k8s.aws"]));
+        let cni_accounts = threads.spawn(|| get(&["serviceaccounts", "aws-node", "-n", "kube-system"]));
         let leases =
             threads.spawn(|| get(&["leases.coordination.k8s.io", "-A", "--field-selector", "metadata.name=karpenter-leader-election"]));
         let deployments = threads.spawn(|| get(&["deployments.apps", "-A", "-l", "app.kubernetes.io/name=karpenter"]));
@@ -301,6 +304,7 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
             watchers: joined(watchers),
             pools: joined(pools),
             classes: joined(classes),
+            cni_accounts: joined(cni_accounts),
             karpenter: leases.and_then(|leases| Ok([leases, deployments?].concat())),
             refusals: refusals.and_then(|refusals| Ok([refusals, quotas?].concat())),
         }

@@ -104,30 +104,72 @@ fn node_role(facts: &Facts, account: &InAccount) -> Finding {
     })
 }
 
+/// By which role the VPC CNI plugin assigns addresses, as far as the cluster's API server knows.
+#[derive(Clone, Copy)]
+enum CniRole<'a> {
+    /// The one that its service account names.
+    Own(&'a str),
+    /// That of the nodes, unless EKS Pod Identity gives it one.
+    OfNodes,
+    /// It has no service account there, as with another plugin, or that cannot be read.
+    Unknown,
+}
+
+fn cni_role(facts: &Facts) -> CniRole<'_> {
+    let accounts = facts.inside.as_ref().ok().and_then(|inside| inside.cni_accounts.as_ref().ok());
+    let Some(account) = accounts.and_then(|accounts| accounts.first()) else { return CniRole::Unknown };
+    match account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"].as_str() {
+        Some(arn) if !arn.is_empty() => CniRole::Own(arn),
+        _ => CniRole::OfNodes,
+    }
+}
+
+/// That a node role lacks policies, and what attaches them.
+fn lacking(facts: &Facts, role: &Role, missing: &[&str], cni: CniRole<'_>) -> Finding {
+    let name = &facts.node_role_name;
+    let attach = |policy: &&str| {
+        format!("aws iam attach-role-policy --role-name {name} --policy-arn arn:{}:iam::aws:policy/{policy}", role.partition())
+    };
+    let mut what = format!("{name} lacks {}, unless other policies allow the same", missing.join(", "));
+    let mut remedy = missing.iter().map(attach).collect::<Vec<_>>().join("; ");
+    if missing.contains(&CNI_POLICY) && matches!(cni, CniRole::OfNodes) {
+        what.push_str(
+            ". The service account aws-node in kube-system, the VPC CNI plugin's, names no role of its own: if EKS Pod Identity gives it \
+             none either, nodes join and never get ready",
+        );
+        let show = format!(
+            "aws eks list-pod-identity-associations --cluster-name {} --namespace kube-system --service-account aws-node",
+            facts.cluster
+        );
+        remedy.push_str(&format!("; {CNI_POLICY} is not needed if this shows a role for the plugin: {show}"));
+    }
+    Finding::warning("node role", what, remedy)
+}
+
 /// Whether a node role that EC2 may assume has the policies that nodes need.
 fn policies(facts: &Facts, role: &Role) -> Finding {
     let name = &facts.node_role_name;
     let is_ipv6 = facts.eks.as_ref().ok().and_then(Option::as_ref).is_some_and(|eks| eks.ipv6);
+    let cni = cni_role(facts);
+    let has_own_cni_role = matches!(cni, CniRole::Own(_));
     let older = role.policies.contains("AmazonEC2ContainerRegistryReadOnly");
     let has = |policy: &str| role.policies.contains(policy) || (older && policy == "AmazonEC2ContainerRegistryPullOnly");
-    let is_needed = |policy: &str| policy != CNI_POLICY || !is_ipv6;
+    let is_needed = |policy: &str| policy != CNI_POLICY || !(is_ipv6 || has_own_cni_role);
     let missing: Vec<&str> = NODE_POLICIES.iter().copied().filter(|policy| is_needed(policy) && !has(policy)).collect();
     if !missing.is_empty() {
-        let remedy = format!(
-            "aws iam attach-role-policy --role-name {name} --policy-arn arn:{}:iam::aws:policy/{}",
-            role.partition(),
-            missing.join(" (and so on) ")
-        );
-        return Finding::warning("node role", format!("{name} lacks {}, unless other policies allow the same", missing.join(", ")), remedy);
+        return lacking(facts, role, &missing, cni);
     }
-    if is_ipv6 && !role.has_own_policies() {
+    if is_ipv6 && !has_own_cni_role && !role.has_own_policies() {
         let what = format!(
             "the cluster's pods have IPv6 addresses, for which {CNI_POLICY} has no rights, and {name} has AWS's policies alone: unless \
              the VPC CNI plugin has a role of its own, its nodes never get ready"
         );
         return Finding::warning("node role", what, give_ipv6_rights(name, role.partition()));
     }
-    Finding::ok("node role", format!("{name} with its policies"))
+    match cni {
+        CniRole::Own(arn) => Finding::ok("node role", format!("{name} with its policies; the VPC CNI plugin has {arn}")),
+        CniRole::OfNodes | CniRole::Unknown => Finding::ok("node role", format!("{name} with its policies")),
+    }
 }
 
 fn node_entry(facts: &Facts, account: &InAccount) -> Finding {

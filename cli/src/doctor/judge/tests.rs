@@ -94,6 +94,7 @@ fn healthy() -> Facts {
             watchers: Ok(Vec::new()),
             pools: Ok(vec![ready(pool)]),
             classes: Ok(vec![ready(class)]),
+            cni_accounts: Ok(vec![json!({"kind": "ServiceAccount", "metadata": {"name": "aws-node", "namespace": "kube-system"}})]),
             karpenter: Ok(Vec::new()),
             refusals: Ok(Vec::new()),
         }),
@@ -295,6 +296,49 @@ fn the_node_role_of_a_cluster_of_ipv6_needs_a_policy_besides_awss() {
     let mut of_ipv4 = healthy();
     role(&mut of_ipv4, &|role| role.attached = vec!["arn:aws:iam::aws:policy/AmazonEKS_CNI_Policy".into()]);
     assert!(is_well(&of_ipv4));
+}
+
+/// The annotation is all that the API server knows of it.
+#[test]
+fn a_vpc_cni_with_a_role_of_its_own_needs_no_policy_of_the_nodes() {
+    let lacking = |facts: &mut Facts| {
+        facts.account().node_role.as_mut().unwrap().as_mut().unwrap().policies.remove("AmazonEKS_CNI_Policy");
+    };
+    found(Status::Warning, lacking, "node role", "names no role of its own", "list-pod-identity-associations --cluster-name shop");
+    let annotated = |facts: &mut Facts, arn: &str| {
+        let metadata = json!({"name": "aws-node", "annotations": {"eks.amazonaws.com/role-arn": arn}});
+        facts.inside().cni_accounts = Ok(vec![json!({"kind": "ServiceAccount", "metadata": metadata})]);
+    };
+    let arn = "arn:aws:iam::1:role/cni";
+    let of_role = |facts: &Facts| findings(facts).into_iter().find(|finding| finding.check == "node role").unwrap();
+    for is_ipv6 in [false, true] {
+        let mut facts = healthy();
+        facts.eks.as_mut().unwrap().as_mut().unwrap().ipv6 = is_ipv6;
+        lacking(&mut facts);
+        annotated(&mut facts, arn);
+        let finding = of_role(&facts);
+        assert!(finding.status == Status::Ok && finding.what.contains(arn), "{finding:?}");
+    }
+    let empty = |facts: &mut Facts| {
+        lacking(facts);
+        annotated(facts, "");
+    };
+    found(Status::Warning, empty, "node role", "names no role of its own", "attach-role-policy");
+    // Another policy is needed all the same, and nothing is said of a plugin that is not known.
+    let mut facts = healthy();
+    annotated(&mut facts, arn);
+    facts.account().node_role.as_mut().unwrap().as_mut().unwrap().policies.clear();
+    let finding = of_role(&facts);
+    assert!(finding.what.contains("lacks AmazonEKSWorkerNodePolicy") && !finding.what.contains("CNI"), "{finding:?}");
+    assert_eq!(finding.remedy.matches("attach-role-policy").count(), NODE_POLICIES.len() - 1, "each by its own command");
+    let other_plugin = |facts: &mut Facts| {
+        lacking(facts);
+        facts.inside().cni_accounts = Ok(Vec::new());
+    };
+    found(Status::Warning, other_plugin, "node role", "unless other policies allow the same", "AmazonEKS_CNI_Policy");
+    let mut facts = healthy();
+    other_plugin(&mut facts);
+    assert!(!of_role(&facts).what.contains("aws-node"));
 }
 
 #[test]
