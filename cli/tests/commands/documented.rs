@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use whittle_cli::Cli;
 
 /// Pages with commands for users, besides all of `docs` and `docs/guide`.
-const PAGES: [&str; 3] = ["README.md", "CONTRIBUTING.md", "infra/README.md"];
+const PAGES: [&str; 4] = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "infra/README.md"];
 /// Folders of the repository, as paths in commands begin.
 const FOLDERS: [&str; 5] = ["infra/", "tests/", "docs/", "cli/", "functions/"];
 /// How pages refer to a section of another page.
