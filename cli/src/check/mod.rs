@@ -258,12 +258,10 @@ impl Findings {
                     self.verdict(&name, classes::faults(class).into_iter());
                 }
                 Object::ConfigMap(map) => self.config_map(&name, map, node_role),
-                Object::Unknown { api_version, kind, .. } if served::meant(api_version, kind).is_some() => {
-                    self.add(Level::Warning, served::warning(api_version, kind, &object.key()));
-                }
-                Object::Unknown { api_version, kind, .. } => {
-                    self.add(Level::Note, [format!("{name} is not looked at: {kind} of {api_version}")]);
-                }
+                Object::Unknown { api_version, kind, .. } => match served::warning(api_version, kind, &object.key()) {
+                    Some(warning) => self.add(Level::Warning, [warning]),
+                    None => self.add(Level::Note, [format!("{name} is not looked at: {kind} of {api_version}")]),
+                },
                 _ => {
                     let remarks = workloads::remarks(object);
                     self.add(Level::Warning, remarks.iter().map(|remark| format!("{name}, {remark}")));

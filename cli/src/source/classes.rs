@@ -36,8 +36,8 @@ impl Dangling {
     /// What there is to say of it beside these errors: a class that one of them is about is there, and is no use as it is.
     pub(crate) fn beside<'a>(&self, mut errors: impl Iterator<Item = &'a String>) -> String {
         let (reference, class) = self.names();
-        let of_class = format!("{class}, ");
-        if errors.any(|error| error.contains(&of_class)) {
+        let of_class = [format!("{class}, "), format!("{class} is given twice")];
+        if errors.any(|error| of_class.iter().any(|begin| error.contains(begin))) {
             format!("{reference}: {class} is refused, and without it no node is launched: correct it")
         } else {
             self.to_string()

@@ -37,6 +37,9 @@ const KINDS: &[(&str, &[&str])] = &[
     ("rbac.authorization.k8s.io/v1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
 ];
 
+/// The group of what Kustomize reads, and no server: kustomization.yaml mostly says version and kind.
+const KUSTOMIZE: &str = "kustomize.config.k8s.io";
+
 /// The most letters that a long word may differ in to be meant, and the letters of a long word.
 const TYPING_ERRORS: usize = 2;
 const LONG: usize = 6;
@@ -53,7 +56,7 @@ fn is_meant(word: &str, known: &str) -> bool {
 }
 
 /// What a kind that no server has was meant to be, as `apps/v1 Deployment`; none for kinds that may be of somebody else.
-pub(crate) fn meant(api_version: &str, kind: &str) -> Option<String> {
+fn meant(api_version: &str, kind: &str) -> Option<String> {
     let known = |version: &str, kind: &str| KINDS.iter().any(|(of, kinds)| *of == version && kinds.contains(&kind));
     // Groups of others have a domain; those of Kubernetes have theirs, or none.
     let is_own = |group: &str| !group.contains('.') || group.ends_with(".k8s.io");
@@ -71,8 +74,14 @@ pub(crate) fn meant(api_version: &str, kind: &str) -> Option<String> {
     same_kind().or_else(same_group).map(|(version, kind)| format!("{version} {kind}"))
 }
 
-/// The warning about an object of such a kind.
+/// The warning about an object of such a kind, or of one that other manifests are made by.
 pub(crate) fn warning(api_version: &str, kind: &str, name: &str) -> Option<String> {
+    if group(api_version) == KUSTOMIZE {
+        return Some(format!(
+            "{kind} of {KUSTOMIZE}: Kustomize makes manifests of it, and it is none: what stands beside it, such as patches, counts as it \
+             is; give what `kubectl kustomize DIRECTORY` prints"
+        ));
+    }
     let meant = meant(api_version, kind)?;
     Some(format!("{kind} {name:?}: no server has {kind} of {api_version}, so that it has no effect; did you mean {meant}?"))
 }
@@ -109,5 +118,14 @@ mod tests {
         ] {
             assert_eq!(meant(version, kind), None, "{version} {kind}");
         }
+    }
+
+    #[test]
+    fn what_kustomize_reads_is_told_how_to_become_manifests() {
+        for kind in ["Kustomization", "Component"] {
+            let told = warning("kustomize.config.k8s.io/v1beta1", kind, "").unwrap();
+            assert!(told.starts_with(kind) && told.ends_with("give what `kubectl kustomize DIRECTORY` prints"), "{told}");
+        }
+        assert_eq!(warning("kustomize.toolkit.fluxcd.io/v1", "Kustomization", "apps"), None, "Flux's is an object of the cluster");
     }
 }

@@ -294,6 +294,21 @@ fn a_misspelt_kind_of_kubernetes_is_told_by_every_command() {
     }
 }
 
+/// kubectl's `-k` builds it, and its `-f` finds no such kind.
+#[test]
+fn a_directory_of_kustomize_is_told_what_makes_manifests_of_it() {
+    let folder = Folder::new("kustomize");
+    folder.file("kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [web.yaml]\n");
+    folder.file("web.yaml", WEB);
+    let path = folder.0.display().to_string();
+    let wanted = "warning: Kustomization of kustomize.config.k8s.io: Kustomize makes manifests of it";
+    let checked = whittle(&["check", "-f", &path], "");
+    assert!(checked.status.success() && out(&checked).contains(wanted), "{}{}", out(&checked), err(&checked));
+    let planned = whittle(&["plan", "-f", &path, "--region", "us-east-1"], "");
+    assert!(planned.status.success() && err(&planned).contains(wanted), "{}", err(&planned));
+    assert!(!err(&planned).contains("skipped"), "{}", err(&planned));
+}
+
 #[test]
 fn a_misspelt_field_that_would_count_is_refused_by_every_command() {
     for (from, to, wanted) in [

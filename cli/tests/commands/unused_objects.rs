@@ -53,6 +53,9 @@ fn a_class_that_is_refused_is_told_as_such_with_what_to_write() {
             assert!(said.contains(written) && said.contains(": write a size with its unit, such as 20Gi"), "{said}");
         }
     }
+    // One that is given twice, and differently, counts in neither form.
+    let twice = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{PODS}{}{}{}", pool(""), class("20Gi"), class("30Gi")));
+    assert!(err(&twice).contains(refused) && !err(&twice).contains("is missing"), "{}", err(&twice));
     let missing = whittle(&["check", "-f", "-"], &pool(""));
     let said = format!("{}{}", out(&missing), err(&missing));
     assert!(said.contains("EC2NodeClass \"c\" is missing, and without it no node is launched: add it, or correct the name"), "{said}");
