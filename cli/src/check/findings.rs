@@ -3,7 +3,10 @@
 use crate::money::counted;
 use crate::printing::shortened;
 use crate::schema::Document;
+use crate::source::remarks::TOLD_EACH_MAX;
 use serde_json::json;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// How much a finding matters.
@@ -64,11 +67,13 @@ impl Findings {
 
     /// Errors to `err`, the rest to `out`, with a sum if there are several objects.
     pub(super) fn text(&self, which: Printed, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<()> {
+        let mut alike = Alike::among(self.printed(which));
         for (level, text) in self.printed(which).filter(|(level, _)| *level != Level::Error) {
+            let Some(text) = alike.line(*level, text) else { continue };
             match level {
                 Level::Shown => writeln!(out, "{text}")?,
-                Level::Fine => writeln!(out, "{}", shortened(text))?,
-                _ => writeln!(out, "{}: {}", level.as_str(), shortened(text))?,
+                Level::Fine => writeln!(out, "{}", shortened(&text))?,
+                _ => writeln!(out, "{}: {}", level.as_str(), shortened(&text))?,
             }
         }
         out.flush()?;
@@ -96,5 +101,44 @@ impl Findings {
 
     fn printed(&self, which: Printed) -> impl Iterator<Item = &(Level, String)> {
         self.0.iter().filter(move |(level, _)| which == Printed::All || matches!(level, Level::Warning | Level::Error))
+    }
+}
+
+/// How many findings say the same of objects of one kind, by that kind and what they say: a dump has thousands of pods that are fine, whose
+/// lines would hide all others.
+struct Alike<'f>(BTreeMap<(&'f str, &'f str), usize>);
+
+impl<'f> Alike<'f> {
+    fn among(findings: impl Iterator<Item = &'f (Level, String)>) -> Self {
+        let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for said in findings.filter_map(|(level, text)| Self::said(*level, text)) {
+            *counts.entry(said).or_default() += 1;
+        }
+        Self(counts)
+    }
+
+    /// The kind of the object, and what is said of it, where that says nothing else about the object than its name.
+    fn said(level: Level, text: &str) -> Option<(&str, &str)> {
+        let (kind, rest) = text.split_once(" \"")?;
+        let (_, said) = rest.rsplit_once('"')?;
+        let is_alike = match level {
+            Level::Fine => said == ": fine",
+            Level::Note => said.starts_with(" is not looked at"),
+            Level::Shown | Level::Warning | Level::Error => false,
+        };
+        is_alike.then_some((kind, said))
+    }
+
+    /// The line of a finding. What many say is one line, that of the first of them.
+    fn line(&mut self, level: Level, text: &'f str) -> Option<Cow<'f, str>> {
+        let Some((kind, said)) = Self::said(level, text) else { return Some(Cow::Borrowed(text)) };
+        match self.0.get_mut(&(kind, said)) {
+            Some(0) => None,
+            Some(count) if TOLD_EACH_MAX < *count => {
+                let many = std::mem::take(count);
+                Some(Cow::Owned(format!("{many} objects of kind {kind}{}", said.replacen(" is ", " are ", 1))))
+            }
+            _ => Some(Cow::Borrowed(text)),
+        }
     }
 }

@@ -331,6 +331,24 @@ fn quiet_prints_what_a_user_should_act_on_and_strict_refuses_it() {
 }
 
 #[test]
+fn what_many_objects_of_a_kind_have_in_common_is_one_line() {
+    let of = |kind: &str, count: usize, rest: &str| -> String {
+        let object = |n: usize| format!("---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: a-{n}}}\n{rest}");
+        (0..count).map(object).collect()
+    };
+    let spec = "spec: {containers: [{name: c, image: i}]}\n";
+    let odd = "---\napiVersion: v1\nkind: Node\nmetadata: {name: odd, annotations: {karpenter.sh/do-not-disrupt: 4h}}\n";
+    let few = printed(&(of("Pod", 10, spec) + &of("Secret", 10, "")));
+    assert_eq!((few.matches(": fine\n").count(), few.matches("is not looked at").count()), (10, 10), "{few}");
+    let many = printed(&(of("Pod", 11, spec) + odd + &of("Node", 2, "") + &of("Secret", 11, "")));
+    let lines: Vec<&str> = many.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("11 objects of kind Pod: fine", 6), "{many}");
+    assert!(lines[1].starts_with("warning: Node \"odd\""), "{many}");
+    assert_eq!(lines[2..4], ["Node \"a-0\": fine", "Node \"a-1\": fine"], "{many}");
+    assert_eq!(lines[4..], ["note: 11 objects of kind Secret are not looked at: Secret of v1", "13 objects fine, 1 warning, 0 errors"]);
+}
+
+#[test]
 fn nothing_to_check_and_a_missing_file_are_no_answer() {
     let ran = run_on(&args(&[]), &[]);
     assert_eq!(ran.code, ExitCode::from(2));
