@@ -58,7 +58,7 @@ use std::process::ExitCode;
 /// Exit code of every command, unless its help says more: 0 if all is well, 1 if there is an answer and something is wrong, or it cannot
 /// be written, 2 if there is none.
 #[derive(Debug, Parser)]
-#[command(name = "whittle", version, about, arg_required_else_help = true)]
+#[command(name = "whittle", version, arg_required_else_help = true)]
 pub struct Cli {
     /// When to print colours: auto (on a terminal, unless the variable NO_COLOR is set), always or never
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t, hide_possible_values = true)]

@@ -122,6 +122,14 @@ mod tests {
         }
     }
 
+    /// The first thing that a newcomer reads.
+    #[test]
+    fn the_short_help_says_what_whittle_is() {
+        for help in [Cli::command().render_help(), Cli::command().render_long_help()] {
+            assert!(help.to_string().starts_with("A node autoscaler for Amazon EKS that runs as functions\n"), "{help}");
+        }
+    }
+
     #[test]
     fn a_script_of_each_shell_knows_every_command() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
