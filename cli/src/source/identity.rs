@@ -156,5 +156,6 @@ pub(crate) fn tell_apart(found: &mut ParsedDocuments, changed: bool) -> Option<S
     found.documents.retain(|_| kept.next().unwrap_or(true));
     found.legacy.retain(|_| kept.next().unwrap_or(true));
     found.refused.append(&mut conflicts);
-    (0 < equal).then(|| format!("{equal} documents that repeat an object: it is the same, and counts once"))
+    let repeats = if equal == 1 { "1 document that repeats".to_owned() } else { format!("{equal} documents that repeat") };
+    (0 < equal).then(|| format!("{repeats} an object: it is the same, and counts once"))
 }

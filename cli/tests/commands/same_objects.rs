@@ -58,6 +58,7 @@ fn an_object_that_is_given_twice_and_equally_counts_once() {
     // A namespace that is left out is the default one.
     let both = run(&["plan"], &[&dump, &json, &pool]);
     assert!(out(&both).contains("2 of 2 pods placed"), "{} {}", out(&both), err(&both));
+    assert!(err(&both).contains("skipped 1 document that repeats an object"), "{}", err(&both));
 }
 
 #[test]
