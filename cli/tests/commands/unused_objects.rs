@@ -19,9 +19,14 @@ fn overlay(name: &str, price: &str, weight: u32) -> String {
     )
 }
 
-fn planned(manifests: &str) -> Output {
+/// What a command says of manifests with a small catalog: a debug build takes half a second for the tables of a region.
+fn answered(command: &[&str], manifests: &str) -> Output {
     let catalog = tests().join("golden/catalog.json").display().to_string();
-    whittle(&["plan", "-f", "-", "--instance-types", &catalog], manifests)
+    whittle(&[command, &["-f", "-", "--instance-types", &catalog]].concat(), manifests)
+}
+
+fn planned(manifests: &str) -> Output {
+    answered(&["plan"], manifests)
 }
 
 /// What the plan costs, in dollars an hour.
@@ -244,12 +249,10 @@ fn check_names_limits_and_budgets_that_hold_nothing_back() {
 #[test]
 fn a_gated_pod_is_planned_once_its_gates_are_gone() {
     let pod = |more: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: g}}\nspec: {{{more}containers: [{{name: c}}]}}\n");
-    let told = |command: &[&str], more: &str| {
-        out(&whittle(&[command, &["-f", "-", "--region", "us-east-1"]].concat(), &format!("{}{}", pod(more), pool(""))))
-    };
+    let told = |command: &[&str], more: &str| out(&answered(command, &format!("{}{}", pod(more), pool(""))));
     let gates = "schedulingGates: [{name: quota}], ";
     assert!(told(&["plan"], gates).starts_with("0 of 0 pods placed"), "{}", told(&["plan"], gates));
-    let noted = err(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &format!("{}{}", pod(gates), pool(""))));
+    let noted = err(&planned(&format!("{}{}", pod(gates), pool(""))));
     assert!(noted.contains("note: 1 pod is held back by spec.schedulingGates: nothing is planned"), "{noted}");
     assert!(told(&["explain", "g"], gates).contains("its spec.schedulingGates hold it back"), "{}", told(&["explain", "g"], gates));
     assert!(told(&["plan"], "").starts_with("1 of 1 pods placed"), "{}", told(&["plan"], ""));
@@ -277,8 +280,7 @@ fn pods_that_are_neither_planned_nor_on_a_known_node_are_told() {
         pod("ended", "", "", &format!("{waits}Unschedulable}}]").replace("Pending", "Failed")),
     ];
     let given = format!("{}{}", pool(""), pods.concat());
-    let output = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &given);
-    let told = err(&output);
+    let told = err(&planned(&given));
     for reason in [
         "note: left aside: default/nominated: it waits for room on gone (status.nominatedNodeName), a node that is not among the objects",
         "note: left aside: default/away-too, default/away: on nodes that are not among the objects",
@@ -293,24 +295,24 @@ fn pods_that_are_neither_planned_nor_on_a_known_node_are_told() {
         ("going", "it is being deleted: nothing binds it to a node any more"),
         ("ended", "it has ended (status.phase Failed): nothing binds it to a node any more"),
     ] {
-        let explained = out(&whittle(&["explain", name, "-f", "-", "--region", "us-east-1"], &given));
+        let explained = out(&answered(&["explain", name], &given));
         assert!(explained.contains(why), "{explained}");
     }
     let node = "---\n{apiVersion: v1, kind: Node, metadata: {name: gone}, status: {capacity: {cpu: '4', memory: 8Gi, pods: '9'}}}\n";
     let there = format!("{given}{node}");
-    let told = err(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &there));
+    let told = err(&planned(&there));
     assert!(!told.contains("default/nominated"), "it counts there: {told}");
-    let explained = out(&whittle(&["explain", "nominated", "-f", "-", "--region", "us-east-1"], &there));
+    let explained = out(&answered(&["explain", "nominated"], &there));
     assert!(explained.contains("kube-scheduler has chosen gone for it (status.nominatedNodeName), where it counts"), "{explained}");
     let another = format!("{given}{}", node.replace("name: gone", "name: another-node"));
-    let output = whittle(&["plan", "-f", "-", "--region", "us-east-1"], &another);
-    let (planned, noted) = (out(&output), err(&output));
-    assert!(planned.starts_with("1 of 1 pods placed") && !noted.contains("default/nominated"), "{planned}{noted}");
-    let explained = out(&whittle(&["explain", "daemon", "-f", "-", "--region", "us-east-1"], &given));
+    let output = planned(&another);
+    let (placed, noted) = (out(&output), err(&output));
+    assert!(placed.starts_with("1 of 1 pods placed") && !noted.contains("default/nominated"), "{placed}{noted}");
+    let explained = out(&answered(&["explain", "daemon"], &given));
     assert!(explained.contains("it is counted on no machine"), "{explained}");
     let set = "---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: agent}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: \
                {labels: {a: b}}, spec: {containers: [{name: c}]}}}}\n";
-    let counted = out(&whittle(&["explain", "daemon", "-f", "-", "--region", "us-east-1"], &format!("{given}{set}")));
+    let counted = out(&answered(&["explain", "daemon"], &format!("{given}{set}")));
     assert!(counted.contains("it is counted on every machine that it would run on"), "{counted}");
 }
 
