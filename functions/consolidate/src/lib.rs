@@ -7,6 +7,7 @@
 mod state; // the record of what is in progress
 mod execute; // taints the nodes, stores the command, launches its replacements
 mod progress; // deletes the old nodes once the replacements are ready, or rolls back
+mod refused; // pools for whose nodes EC2 refuses replacements
 mod strays; // what ended commands left on nodes and claims
 mod statics; // static pools keep their `replicas`
 mod quotas; // replacements, and machines of static pools, that no quota of the account has room for

@@ -2,6 +2,7 @@
 
 use crate::execute::{self, Marked, find_claim};
 use crate::observe::Step;
+use crate::refused::refused_launch;
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
 use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
@@ -54,9 +55,13 @@ impl<P: Rights> Run<'_, P> {
             launched |= !next.stored;
             match self.step(snapshot, &mut next, timeout).await? {
                 Outcome::Waiting => left.push(next),
-                Outcome::Done => {}
+                Outcome::Done => stored.value.forget_refused_launch(&next, snapshot),
                 Outcome::RolledBack => {
                     forget_moves(&mut stored.value, &next);
+                    if let Some(refused) = refused_launch(snapshot, &next) {
+                        self.report.count("replacements_refused");
+                        stored.value.record_refused_launch(&next, &refused, snapshot);
+                    }
                     if is_over_quota(snapshot, &next) {
                         stored.value.record_replacement_refusal(&next, snapshot.now);
                     }

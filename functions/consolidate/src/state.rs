@@ -1,10 +1,11 @@
 //! The disruptions in progress of a cluster, as one record.
 
+use crate::refused::LaunchRefusal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Phase, Record};
 use whittle_disruption::{LedgerEntry, record_drained};
-use whittle_model::disruption::{ClaimFacts, Memory, Method, Proposal, Reason};
+use whittle_model::disruption::{ClaimFacts, Memory, Method, Proposal, Reason, ReplacementRefused};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 
@@ -16,9 +17,9 @@ pub(crate) const NAME: &str = "current";
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
 const REFUSED_FOR_EACH_OTHER: SignedDuration = SignedDuration::from_mins(1);
 const REFUSED_FOR_MAX: SignedDuration = SignedDuration::from_hours(2);
-/// How long a node is not replaced after EC2 has refused its replacement for a quota of the account, twice as long after each further time,
-/// and the longest. The quota itself is tried again after a minute, since pods may wait for it; for a cheaper machine nobody waits, and each
-/// attempt closes the node for as long as the launch takes.
+/// How long a node is not replaced after EC2 has refused its replacement, for a quota of the account or for what is asked of it; twice as
+/// long after each further time, and the longest. The quota itself is tried again after a minute, since pods may wait for it; for another
+/// machine nobody waits, and each attempt closes the node for as long as the launch takes.
 const REPLACEMENT_REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
 const REPLACEMENT_REFUSED_FOR_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// Refusals in the record.
@@ -27,6 +28,12 @@ const REFUSALS_MAX: usize = 500;
 const REFUSAL_LENGTH_MAX: usize = 300;
 const REFUSALS_IN_FULL: usize = 50;
 const REFUSAL_LENGTH_MIN: usize = 40;
+
+/// How long no replacement is tried after EC2 has refused it so many times in succession.
+pub(crate) fn refused_for(times: u32) -> SignedDuration {
+    let wait = REPLACEMENT_REFUSED_FOR * 2_i32.saturating_pow(times.saturating_sub(1).min(10));
+    wait.min(REPLACEMENT_REFUSED_FOR_MAX)
+}
 
 /// How long a command may take before it is rolled back, by the number of nodes being disrupted (disruption 11.2): the more
 /// machines start at once, the longer each may take.
@@ -59,6 +66,9 @@ pub struct Disruptions {
     /// Claims whose replacement EC2 refused for a quota of the account: a while passes before another is tried.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replacement_refused: BTreeMap<String, ReplacementRefusal>,
+    /// NodePools, by uid, for whose nodes EC2 refuses replacements because of what is asked of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub launches_refused: BTreeMap<String, LaunchRefusal>,
     pub memory: Memory,
     /// What shadow mode would do, as last recorded.
     #[serde(rename = "imagined")]
@@ -178,8 +188,7 @@ impl Disruptions {
                 continue;
             }
             let times = known.map_or(0, |known| known.times).saturating_add(1);
-            let wait = REPLACEMENT_REFUSED_FOR * 2_i32.saturating_pow(times.saturating_sub(1).min(10));
-            if let Ok(until) = now.checked_add(wait.min(REPLACEMENT_REFUSED_FOR_MAX)) {
+            if let Ok(until) = now.checked_add(refused_for(times)) {
                 self.replacement_refused.insert(deleting.claim.as_str().to_owned(), ReplacementRefusal { times, until });
             }
         }
@@ -189,6 +198,7 @@ impl Disruptions {
     pub(crate) fn forget_refusals(&mut self, now: Timestamp) {
         self.refused.retain(|_, refusal| now < refusal.until);
         self.replacement_refused.retain(|_, refusal| now.duration_since(refusal.until) < REPLACEMENT_REFUSED_FOR_MAX);
+        self.launches_refused.retain(|_, refusal| now.duration_since(refusal.until) < REPLACEMENT_REFUSED_FOR_MAX);
     }
 
     /// Machines that are to be deleted by commands.
@@ -226,8 +236,10 @@ impl Disruptions {
             facts.entry(claim.clone()).or_default().taint_refused = Some(refusal.message.clone());
         }
         for (claim, refusal) in self.replacement_refused.iter().filter(|(_, refusal)| snapshot.now < refusal.until) {
-            facts.entry(claim.clone()).or_default().replacement_refused_until = Some(refusal.until);
+            let refused = ReplacementRefused { until: refusal.until, message: None };
+            facts.entry(claim.clone()).or_default().replacement_refused = Some(refused);
         }
+        self.add_refused_launches(snapshot, &mut facts);
         for claim in self.deleting() {
             facts.entry(claim.as_str().to_owned()).or_default().in_command = true;
         }

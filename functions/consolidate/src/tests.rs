@@ -4,6 +4,7 @@ mod quiet;
 mod pod_events;
 mod quotas;
 mod reason;
+mod refused_launches;
 mod refusals;
 mod strays;
 mod surplus;

@@ -22,7 +22,8 @@ const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 static NO_FACTS: ClaimFacts = ClaimFacts {
     in_command: false,
     taint_refused: None,
-    replacement_refused_until: None,
+    replacement_refused: None,
+    was_refused_replacement: false,
     pool_of_pending_launch: None,
     buffer_pods: 0,
     type_seen_at: None,

@@ -18,7 +18,7 @@ pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate
             continue;
         }
         // It would spoil every set that it is in; by itself it may still go without a replacement.
-        if method == Method::MultiNode && candidate.machine.facts.replacement_refused_until.is_some() {
+        if method == Method::MultiNode && candidate.machine.facts.replacement_refused.is_some() {
             continue;
         }
         match filter(pass, &candidate) {
@@ -70,9 +70,9 @@ pub(super) fn approve(
     command: &Command,
     scores: &mut Vec<PoolScore>,
 ) -> Result<(), KeepReason> {
-    let refused = nodes.iter().filter_map(|node| node.machine.facts.replacement_refused_until).max();
-    if let Some(until) = refused.filter(|_| !command.replacements.is_empty()) {
-        return Err(KeepReason::ReplacementRefused { until });
+    let refused = nodes.iter().filter_map(|node| node.machine.facts.replacement_refused.as_ref()).max_by_key(|refused| refused.until);
+    if let Some(refused) = refused.filter(|_| !command.replacements.is_empty()) {
+        return Err(KeepReason::of_refusal(refused));
     }
     memory::check_move_limit(&pass.memory, pass.view, nodes)?;
     let approval = totals.approve(nodes, command);

@@ -175,10 +175,7 @@ impl KeepReason {
                 Description::new("MovedTooOften", format!("Pods of {workload} were moved twice within the hour already"))
                     .values(json!({ "workload": workload }))
             }
-            Self::ReplacementRefused { until } => {
-                let text = format!("EC2 refused its replacement for a quota of vCPUs of the account; no other is tried before {until}");
-                Description::new("ReplacementRefused", text).values(json!({ "until": until }))
-            }
+            Self::ReplacementRefused { until, message } => replacement_refused(*until, message.as_deref()),
             Self::WaitsTurn { savings } => waits_turn(*savings),
             Self::DriftWaits => Description::new("DriftWaits", "Drifted; other nodes are replaced first").without_event(),
             Self::DriftAwaitsJoin { pool } => {
@@ -198,6 +195,21 @@ impl KeepReason {
             Self::Unchanged => Description::new("Unchanged", "Nothing has changed since it was last evaluated").without_event(),
         }
     }
+}
+
+fn replacement_refused(until: Timestamp, message: Option<&str>) -> Description {
+    let (text, values) = match message {
+        None => {
+            let text = format!("EC2 refused its replacement for a quota of vCPUs of the account; no other is tried before {until}");
+            (text, json!({ "until": until }))
+        }
+        Some(message) => {
+            let text = format!("EC2 refuses what would replace it; nothing is launched for that before {until}: {message}");
+            (text, json!({ "until": until, "message": message }))
+        }
+    };
+    // It begins with a name, whose letters stay as they are.
+    Description::new("ReplacementRefused", text.clone()).with_explanation(text).values(values)
 }
 
 fn not_empty(pool: &str) -> Description {

@@ -2,7 +2,6 @@
 
 use super::candidates::Candidate;
 use super::cluster_view::{ClusterView, Machine};
-use super::events::DISRUPTION_BLOCKED;
 use super::pass::Pass;
 use super::simulate::{SimulationResult, Simulator, Targets};
 use super::verdict::KeepReason;
@@ -21,8 +20,9 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         return Vec::new();
     }
     let now = pass.view.now();
-    // Nodes without pods to reschedule come first, then those that drifted first.
-    drifted.sort_by_key(|node| (!node.pods.is_empty(), drifted_since(node, now), node.name()));
+    // Nodes without pods to reschedule come first, then those that drifted first. Where EC2 refused the replacement of one, that of
+    // another may be of other types.
+    drifted.sort_by_key(|node| (!node.pods.is_empty(), node.machine.facts.was_refused_replacement, drifted_since(node, now), node.name()));
     let remaining = pass.budget(Reason::Drifted);
     let mut simulator = pass.simulator();
     let mut command = None;
@@ -33,13 +33,12 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             pass.keep_for_budget(node, Reason::Drifted);
         } else if awaits_join(pass.view, node) {
             pass.keep(node, KeepReason::DriftAwaitsJoin { pool: node.pool_name().to_owned() });
+        } else if let Some(keep) = KeepReason::of_refused_drift(node.machine.facts).filter(|_| !node.pods.is_empty()) {
+            pass.keep_drifted(node, keep);
         } else {
             match simulate_drift(&mut simulator, node, pass.view.input.settings.solve.packing) {
                 Ok(result) => command = Some(replace(node, result, now)),
-                Err(keep) => {
-                    pass.events.on_machine(node.machine, DISRUPTION_BLOCKED, &keep.to_string());
-                    pass.keep_without_event(node, keep);
-                }
+                Err(keep) => pass.keep_drifted(node, keep),
             }
         }
         pass.keep_drift_verdict(node);

@@ -189,7 +189,7 @@ pub(super) fn fingerprint(view: &ClusterView<'_>, nodes: &[Candidate<'_>]) -> u6
             machine.is_initialized(),
             machine.nominated_until(view.now()).is_some(),
             accepts_moved_pods(view, machine),
-            machine.facts.replacement_refused_until.is_some(),
+            machine.facts.replacement_refused.is_some(),
         ];
         hash.number(flags.iter().fold(0, |bits, flag| bits * 2 + u64::from(*flag)));
     }

@@ -6,7 +6,7 @@ use super::candidates::{Candidate, candidate};
 use super::cluster_view::{ClusterView, Machine};
 use super::conditions::{self, ClaimConditions};
 use super::decision::Decision;
-use super::events::{BUDGET_INVALID, EventCollector};
+use super::events::{BUDGET_INVALID, DISRUPTION_BLOCKED, EventCollector};
 use super::memory;
 use super::simulate::Simulator;
 use super::verdict::{Blocker, KeepReason, Verdict, VerdictReason};
@@ -130,6 +130,11 @@ impl<'w> Pass<'w> {
         if !self.waiting_drifted.contains(candidate.name()) {
             self.verdicts.insert(candidate.name(), VerdictReason::Kept(keep));
         }
+    }
+    /// The node has drifted and cannot be removed (disruption 10.1).
+    pub(super) fn keep_drifted(&mut self, candidate: &Candidate<'w>, keep: KeepReason) {
+        self.events.on_machine(candidate.machine, DISRUPTION_BLOCKED, &keep.to_string());
+        self.keep_without_event(candidate, keep);
     }
     /// Protects the drift verdict of a node from being overwritten by consolidation.
     pub(super) fn keep_drift_verdict(&mut self, candidate: &Candidate<'w>) {

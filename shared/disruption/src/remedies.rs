@@ -109,7 +109,12 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
         KeepReason::SpotToSpotTooFewTypes { .. } => "requirements that more types meet".to_owned(),
         KeepReason::PoorScore { .. } => "WhenEmptyOrUnderutilized as spec.disruption.consolidationPolicy of its NodePool".to_owned(),
         KeepReason::SavesTooLittle { .. } => format!("a smaller annotation {} of its NodePool", labels::MINIMUM_SAVING),
-        KeepReason::ReplacementRefused { .. } => "a higher quota of vCPUs of the account, in Service Quotas".to_owned(),
+        KeepReason::ReplacementRefused { message: None, .. } => "a higher quota of vCPUs of the account, in Service Quotas".to_owned(),
+        KeepReason::ReplacementRefused { message: Some(_), .. } => {
+            "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a change of \
+             NodePool or EC2NodeClass it is tried again at once"
+                .to_owned()
+        }
         KeepReason::DriftAwaitsJoin { pool } => {
             format!("machines of NodePool {pool} that join: its condition NodeRegistrationHealthy says why the latest did not")
         }

@@ -38,6 +38,10 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         for (at, node) in nodes.iter().enumerate() {
             if at < available && is_sold_out {
                 pass.keep(node, KeepReason::SoldOut { pool: pool.to_owned() });
+            } else if at < available
+                && let Some(keep) = KeepReason::of_refused_drift(node.machine.facts)
+            {
+                pass.keep_drifted(node, keep);
             } else if at < available.min(joining) {
                 commands.push(replace(node, pass.view.now()));
             } else if at < available {

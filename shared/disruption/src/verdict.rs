@@ -1,7 +1,7 @@
 //! Verdicts: why a node is removed or kept. How each reason is reported is in `descriptions`.
 
 use super::pdb::PdbBlock;
-use whittle_model::disruption::{Action, Reason, Savings};
+use whittle_model::disruption::{Action, ClaimFacts, Reason, ReplacementRefused, Savings};
 use whittle_units::{Price, SignedDuration, Timestamp};
 
 /// How many cheaper types single-node spot-to-spot consolidation requires, as in Karpenter: the launched instance is
@@ -138,9 +138,11 @@ pub enum KeepReason {
     MovedTooOften {
         workload: String,
     },
-    /// EC2 refused the machine that was to replace it for a quota of the account, a short while ago.
+    /// EC2 refused the machine that was to replace it, a short while ago.
     ReplacementRefused {
         until: Timestamp,
+        /// What it said of what was asked for; `None` for a quota of the account.
+        message: Option<String>,
     },
     /// It can be removed, but another command comes first.
     WaitsTurn {
@@ -164,6 +166,19 @@ pub enum KeepReason {
     NotReached,
     /// Nothing has changed since the last pass found nothing; its last verdict remains.
     Unchanged,
+}
+
+impl KeepReason {
+    /// While no replacement is launched.
+    pub(super) fn of_refusal(refused: &ReplacementRefused) -> Self {
+        Self::ReplacementRefused { until: refused.until, message: refused.message.clone() }
+    }
+
+    /// The same of a node that has drifted: a quota that is used up does not keep it, because its next replacement is of another capacity
+    /// type.
+    pub(super) fn of_refused_drift(facts: &ClaimFacts) -> Option<Self> {
+        facts.replacement_refused.as_ref().filter(|refused| refused.message.is_some()).map(Self::of_refusal)
+    }
 }
 
 impl VerdictReason {

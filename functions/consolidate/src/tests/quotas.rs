@@ -208,7 +208,8 @@ fn a_node_whose_replacement_is_refused_again_is_left_alone_for_longer_each_time(
     let (_, command) = refused_replacement(Method::SingleNode, DeletionReason::InsufficientCapacity);
     let mut known = Disruptions::default();
     let until = |known: &Disruptions, now| {
-        known.facts(&snapshot_of(Vec::new(), at(now))).get("old").and_then(|facts| facts.replacement_refused_until)
+        let facts = known.facts(&snapshot_of(Vec::new(), at(now)));
+        facts.get("old").and_then(|facts| facts.replacement_refused.clone()).map(|refused| refused.until)
     };
     let mut now = 0;
     for minutes in [5, 10, 20, 40, 60, 60] {

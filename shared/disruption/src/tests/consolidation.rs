@@ -9,7 +9,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy, Requirement};
 use whittle_api::{LabelSelector, NillableDuration, labels};
-use whittle_model::disruption::{ClaimFacts, Gate, Memory, Method, Move, RemovedNode};
+use whittle_model::disruption::{ClaimFacts, Gate, Memory, Method, Move, RemovedNode, ReplacementRefused};
 use whittle_units::Price;
 
 /// A node of `cpu` cores with one pod.
@@ -504,9 +504,14 @@ fn a_pass_is_repeated_when_a_receiving_node_passes_consolidate_after() {
     scene.expect(&["single delete [small]"]);
 }
 
-/// What is known of a node whose replacement EC2 has refused for a quota.
+/// What is known of a node whose replacement EC2 has refused: for a quota, or with these words.
+fn refused_with(message: Option<&str>) -> ClaimFacts {
+    let refused = ReplacementRefused { until: noon() + 5.minutes(), message: message.map(str::to_owned) };
+    ClaimFacts { replacement_refused: Some(refused), ..ClaimFacts::default() }
+}
+
 fn refused() -> ClaimFacts {
-    ClaimFacts { replacement_refused_until: Some(noon() + 5.minutes()), ..ClaimFacts::default() }
+    refused_with(None)
 }
 
 #[test]
@@ -527,6 +532,23 @@ fn a_node_whose_replacement_was_refused_gets_no_other_and_may_go_without_one() {
     empty.objects.pods.clear();
     empty.facts.insert("claim-a".to_owned(), refused());
     empty.expect(&["empty delete [a]"]);
+}
+
+#[test]
+fn the_verdict_of_a_refused_replacement_has_what_ec2_said_and_a_remedy() {
+    let verdict = |message: Option<&str>| {
+        let mut scene = scene(&[("a", 4, "1")]);
+        scene.facts.insert("claim-a".to_owned(), refused_with(message));
+        let decision = scene.expect(&[]);
+        let verdict = decision.verdicts.iter().find(|verdict| verdict.node == "a").unwrap();
+        (verdict.reason.to_string(), verdict.remedy(&scene.objects.node_pools).unwrap().text)
+    };
+    let (text, remedy) = verdict(Some("InvalidBlockDeviceMapping: Volume of size 8GB is smaller than snapshot"));
+    assert!(text.starts_with("EC2 refuses what would replace it") && text.contains("2026-01-01T12:05:00Z"), "{text}");
+    assert!(text.ends_with("smaller than snapshot") && !text.contains("quota"), "{text}");
+    assert!(remedy.contains("EC2NodeClass") && remedy.contains("LaunchRefused") && !remedy.contains("Service Quotas"), "{remedy}");
+    let (text, remedy) = verdict(None);
+    assert!(text.starts_with("EC2 refused its replacement for a quota") && remedy.contains("Service Quotas"), "{text}; {remedy}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use jiff::ToSpan as _;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy, Ec2NodeClass, Requirement, ResolvedAmi};
 use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, ObjectMeta, conditions, labels};
-use whittle_model::disruption::{ClaimFacts, Method, Reason};
+use whittle_model::disruption::{ClaimFacts, Method, Reason, ReplacementRefused};
 use whittle_units::Price;
 
 fn budget(nodes: &str) -> Vec<Budget> {
@@ -196,6 +196,53 @@ fn drift_never_waits_for_the_join_of_machines_that_it_does_not_need() {
     other.pod("pod-z", "z", "3500m");
     other.facts.insert("claim-z".to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() });
     assert_eq!(other.decide().commands[0].removals[0].node, "a");
+}
+
+/// What is known of the nodes of a pool for which EC2 refuses a machine with these words, or for a quota.
+fn refused(message: Option<&str>) -> ClaimFacts {
+    let refused = ReplacementRefused { until: noon() + 5.minutes(), message: message.map(str::to_owned) };
+    ClaimFacts { replacement_refused: Some(refused), ..ClaimFacts::default() }
+}
+
+#[test]
+fn a_drifted_node_whose_replacement_ec2_refuses_is_left_alone_and_says_why() {
+    let mut scene = drifted(&[("a", "3500m"), ("b", "3500m")]);
+    let of_pool = || refused(Some("UnauthorizedOperation"));
+    scene.facts = [("claim-a".to_owned(), of_pool()), ("claim-b".to_owned(), of_pool())].into();
+    let decision = scene.expect(&[]);
+    for node in ["a", "b"] {
+        assert_eq!(reason_of(&decision, node).code(), "ReplacementRefused");
+        let blocked = || decision.events.iter().filter(|event| event.reason == "DisruptionBlocked");
+        let is_told = |kind: &str| blocked().any(|event| event.object == format!("{kind}{node}"));
+        assert!(is_told("node/") && is_told("nodeclaim/claim-"), "{:?}", decision.events);
+    }
+    // Nodes of other pools have their turn.
+    scene.pool("other");
+    scene.node("z", "other", 4);
+    scene.pod("pod-z", "z", "3500m");
+    drift(&mut scene, "z", 0);
+    assert_eq!(scene.decide().commands[0].removals[0].node, "z");
+    scene.facts.clear();
+    scene.expect(&["drift replace [a] -> x4|x8|x16"]);
+}
+
+#[test]
+fn a_refused_replacement_never_keeps_a_drifted_node_that_needs_none_or_that_a_quota_refused() {
+    let mut bare = drifted(&[("a", "")]);
+    bare.facts.insert("claim-a".to_owned(), refused(Some("UnauthorizedOperation")));
+    bare.expect(&["drift delete [a]"]);
+    let mut of_quota = drifted(&[("a", "3500m")]);
+    of_quota.facts.insert("claim-a".to_owned(), refused(None));
+    of_quota.expect(&["drift replace [a] -> x4|x8|x16"]);
+}
+
+#[test]
+fn a_node_whose_replacement_was_refused_is_tried_after_the_others() {
+    let mut scene = drifted(&[("a", "3500m"), ("b", "3500m")]);
+    scene.facts.insert("claim-a".to_owned(), ClaimFacts { was_refused_replacement: true, ..ClaimFacts::default() });
+    scene.expect(&["drift replace [b] -> x4|x8|x16"]);
+    scene.facts.insert("claim-b".to_owned(), ClaimFacts { was_refused_replacement: true, ..ClaimFacts::default() });
+    scene.expect(&["drift replace [a] -> x4|x8|x16"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, Requirement};
 use whittle_api::{ConditionStatus, conditions, labels};
-use whittle_model::disruption::ClaimFacts;
+use whittle_model::disruption::{ClaimFacts, ReplacementRefused};
 use whittle_model::scheduling::Packing;
 use whittle_units::Quantity;
 
@@ -266,6 +266,23 @@ fn a_drifted_static_node_is_left_alone_while_nothing_that_its_pool_allows_can_be
     sell_out(&mut elsewhere, "b");
     elsewhere.the_pool("default").spec.template.metadata.labels.insert(labels::ZONE.to_owned(), "a".to_owned());
     check_drift(elsewhere, "3", 0);
+}
+
+#[test]
+fn drifted_static_nodes_are_left_alone_while_ec2_refuses_what_would_replace_them() {
+    let mut scene = pool_of(2, 2, None);
+    scene.the_pool("default").spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    assert_eq!(scene.decide().commands.len(), 2);
+    let refused = |message: Option<&str>| {
+        let refused = ReplacementRefused { until: noon(), message: message.map(str::to_owned) };
+        ClaimFacts { replacement_refused: Some(refused), ..ClaimFacts::default() }
+    };
+    scene.facts.insert("claim-n0".to_owned(), refused(Some("UnauthorizedOperation")));
+    scene.facts.insert("claim-n1".to_owned(), refused(None));
+    let decision = scene.decide();
+    assert_eq!(reason_of(&decision, "n0").code(), "ReplacementRefused");
+    let removed: Vec<&str> = decision.commands.iter().flat_map(|command| &command.removals).map(|removal| removal.node.as_str()).collect();
+    assert_eq!(removed, ["n1"], "a quota keeps no drifted node");
 }
 
 #[test]

@@ -26,8 +26,10 @@ pub struct ClaimFacts {
     pub in_command: bool,
     /// Why the API server did not let its Node be tainted, a moment ago.
     pub taint_refused: Option<String>,
-    /// EC2 refused the machine that was to replace its own for a quota of the account: until then no other is tried.
-    pub replacement_refused_until: Option<Timestamp>,
+    /// EC2 refused the machine that was to replace its own, or that of another node of its pool.
+    pub replacement_refused: Option<ReplacementRefused>,
+    /// EC2 refused such a machine lately, whether another may be tried by now or not: other nodes come first.
+    pub was_refused_replacement: bool,
     /// The NodePool of a claim that has been deleted, but whose launch is under way and may still create an instance.
     pub pool_of_pending_launch: Option<String>,
     /// Virtual pods of capacity buffers that the last provisioning pass placed on the node.
@@ -40,6 +42,14 @@ pub struct ClaimFacts {
     /// What the machine cost when it was launched: what it costs now where the catalog does not list it any more, as in a zone that its
     /// class has left. Zero when unknown.
     pub launch_price: Price,
+}
+
+/// For how long no replacement of a machine is launched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplacementRefused {
+    pub until: Timestamp,
+    /// What EC2 said of what was asked for; `None` if a quota of the account is used up, which keeps no drifted node (ADR 0024).
+    pub message: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,163 @@
+//! NodePools for whose nodes EC2 refuses replacements because of what is asked of it, such as a volume that is too small (disruption 11.2).
+//! Each attempt taints nodes until its launch is given up: so the next one follows after longer each time. Pure.
+
+use crate::execute::find_claim;
+use crate::state::{Disruptions, Running, refused_for};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::karpenter::Ec2NodeClassStatus;
+use whittle_api::{ConditionStatus, conditions};
+use whittle_claims::{DeletionReason, LAUNCH_TIMEOUT};
+use whittle_model::disruption::{ClaimFacts, ReplacementRefused};
+use whittle_snapshot::Snapshot;
+use whittle_units::{Timestamp, fnv1a};
+
+/// Reasons of the condition Launched of a machine of which nothing was refused: nothing was tried, or EC2 was in trouble.
+const NOT_REFUSED: [&str; 3] = ["AwaitingReconciliation", "RequestLimitExceeded", "InternalError"];
+/// NodePools and, for each, claims that are remembered: the record of all disruptions is one item of the table.
+const POOLS_MAX: usize = 50;
+const CLAIMS_MAX: usize = 50;
+/// Characters of EC2's words that are kept.
+const MESSAGE_MAX: usize = 300;
+
+/// What EC2 refuses of all that would replace the nodes of a NodePool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LaunchRefusal {
+    /// How often in succession.
+    pub times: u32,
+    /// When another machine may be tried.
+    pub until: Timestamp,
+    /// What EC2 said.
+    pub message: String,
+    pub asked: Asked,
+    /// The claims of nodes whose replacement was refused.
+    pub claims: BTreeSet<String>,
+}
+
+/// What was asked of EC2.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Asked {
+    /// The uid of the NodePool that the machine was of.
+    pub node_pool: String,
+    /// A hash of that NodePool and its node class; `None` if one of them could not be read.
+    pub hash: Option<u64>,
+}
+
+impl Asked {
+    fn of(node_pool: &str, snapshot: &Snapshot) -> Self {
+        let hash = || {
+            let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.uid == node_pool)?;
+            let class = pool.class_in(&snapshot.objects.node_classes)?;
+            // Of the status what a launch uses: free instances of reservations change all the time.
+            let Ec2NodeClassStatus { subnets, security_groups, amis, instance_profile, .. } = &class.status;
+            let spec = (pool.metadata.generation, &class.metadata.uid, class.metadata.generation);
+            Some(fnv1a(format!("{spec:?} {subnets:?} {security_groups:?} {amis:?} {instance_profile:?}")))
+        };
+        Self { node_pool: node_pool.to_owned(), hash: hash() }
+    }
+
+    /// Whether a user has changed something since, or other images, subnets or security groups were found.
+    fn has_changed(&self, snapshot: &Snapshot) -> bool {
+        let now = Self::of(&self.node_pool, snapshot);
+        self.hash.zip(now.hash).is_some_and(|(then, now)| then != now)
+    }
+}
+
+/// The refusal of one machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused<'a> {
+    /// The uid of the machine's NodePool.
+    pub(crate) node_pool: &'a str,
+    pub(crate) message: &'a str,
+}
+
+/// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up. What EC2 has
+/// not in stock fails at the first attempt, and something else is planned then.
+pub(crate) fn refused_launch<'a>(snapshot: &'a Snapshot, running: &Running) -> Option<Refused<'a>> {
+    running.replacements.iter().find_map(|replacement| {
+        let claim = &find_claim(snapshot, &replacement.key.name)?.value;
+        let is_given_up = claim.deletion.as_ref().is_some_and(|deletion| deletion.reason == DeletionReason::LaunchTimeout);
+        let launched = conditions::find(&claim.conditions, conditions::LAUNCHED).filter(|_| is_given_up)?;
+        let is_refused = launched.status != ConditionStatus::True && !NOT_REFUSED.contains(&launched.reason.as_str());
+        is_refused.then(|| Refused { node_pool: &claim.spec.owner.uid, message: &launched.message })
+    })
+}
+
+/// The uids of the NodePools whose nodes a command removes.
+fn pools_of<'a>(running: &Running, snapshot: &'a Snapshot) -> BTreeSet<&'a str> {
+    let claims = running.removals.iter().filter_map(|deleting| find_claim(snapshot, &deleting.claim));
+    claims.map(|claim| claim.value.spec.owner.uid.as_str()).filter(|uid| !uid.is_empty()).collect()
+}
+
+/// Whether a replacement of a command has no machine yet; one that the snapshot lacks was created a moment ago.
+fn is_launching(running: &Running, snapshot: &Snapshot) -> bool {
+    let lacks_machine = |name| find_claim(snapshot, name).is_none_or(|claim| claim.value.machine().is_none());
+    running.replacements.iter().any(|replacement| lacks_machine(&replacement.key.name))
+}
+
+impl Disruptions {
+    /// Records that a command was rolled back because EC2 refuses its replacement. Commands of one pool that ran together count once.
+    pub(crate) fn record_refused_launch(&mut self, running: &Running, refused: &Refused<'_>, snapshot: &Snapshot) {
+        let (asked, now) = (Asked::of(refused.node_pool, snapshot), snapshot.now);
+        for pool in pools_of(running, snapshot) {
+            if !self.launches_refused.contains_key(pool) && self.launches_refused.len() >= POOLS_MAX {
+                continue;
+            }
+            let known = self.launches_refused.remove(pool).filter(|known| known.asked == asked);
+            let (times, until, mut claims) = match known {
+                Some(known) if now < known.until => (known.times, known.until, known.claims),
+                known => {
+                    let times = known.as_ref().map_or(0, |known| known.times).saturating_add(1);
+                    let until = now.checked_add(refused_for(times)).unwrap_or(now);
+                    (times, until, known.map(|known| known.claims).unwrap_or_default())
+                }
+            };
+            let left = CLAIMS_MAX.saturating_sub(claims.len());
+            claims.extend(running.removals.iter().map(|deleting| deleting.claim.as_str().to_owned()).take(left));
+            let message = refused.message.chars().take(MESSAGE_MAX).collect();
+            self.launches_refused.insert(pool.to_owned(), LaunchRefusal { times, until, message, asked: asked.clone(), claims });
+        }
+    }
+
+    /// The replacements of a command serve: whatever was refused for its pools is refused no more.
+    pub(crate) fn forget_refused_launch(&mut self, running: &Running, snapshot: &Snapshot) {
+        if running.replacements.is_empty() {
+            return;
+        }
+        for pool in pools_of(running, snapshot) {
+            self.launches_refused.remove(pool);
+        }
+    }
+
+    /// Adds to what is known of claims for how long no replacement of them is launched.
+    pub(crate) fn add_refused_launches(&self, snapshot: &Snapshot, facts: &mut BTreeMap<String, ClaimFacts>) {
+        if self.launches_refused.is_empty() {
+            return;
+        }
+        let held = self.launches_refused.iter().filter_map(|(pool, refusal)| Some((pool.as_str(), self.hold(pool, refusal, snapshot)?)));
+        let held: BTreeMap<&str, ReplacementRefused> = held.collect();
+        for claim in snapshot.claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
+            let (name, pool) = (claim.key.name.as_str(), claim.spec.owner.uid.as_str());
+            let Some(refusal) = self.launches_refused.get(pool) else { continue };
+            let known = facts.entry(name.to_owned()).or_default();
+            known.was_refused_replacement = refusal.claims.contains(name);
+            if let Some(refused) = held.get(pool) {
+                known.replacement_refused = Some(refused.clone());
+            }
+        }
+    }
+
+    /// For how long nothing is launched to replace nodes of a pool: its time, and while one command tries whether EC2 still refuses. It
+    /// ends at once when NodePool or node class has changed.
+    fn hold(&self, pool: &str, refusal: &LaunchRefusal, snapshot: &Snapshot) -> Option<ReplacementRefused> {
+        if refusal.asked.has_changed(snapshot) {
+            return None;
+        }
+        let tries = |running: &&Running| is_launching(running, snapshot) && pools_of(running, snapshot).contains(pool);
+        let tried = self.running.iter().filter(tries).filter_map(|running| running.started_at.checked_add(LAUNCH_TIMEOUT).ok()).max();
+        let until = tried.map_or(refusal.until, |tried| tried.max(refusal.until));
+        (tried.is_some() || snapshot.now < until).then(|| ReplacementRefused { until, message: Some(refusal.message.clone()) })
+    }
+}
