@@ -258,6 +258,7 @@ fn types_of(class: &Ec2NodeClass, tables: &Catalog, settings: &Settings) -> Resu
         placement_group: None,
         ipv6: false,
         measured_memory: &BTreeMap::new(),
+        measured_allocatable: &BTreeMap::new(),
     };
     let mut types = resolve(tables, &context).map_err(|error| wrong(error.to_string()))?;
     types.retain(|one| boots(&class, one));

@@ -6,7 +6,7 @@ mod poll; // one doorbell while a Node is joining
 mod silence; // machines that could not join while the API server did not answer
 
 // What is recorded when a Node joins.
-mod measured; // the memory that it reports
+mod measured; // the memory that it reports, and of what it has too little
 mod pool_health; // whether the launches of its pool succeed
 mod tags; // its name, on the instance
 
@@ -22,7 +22,7 @@ use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, ConditionStatus, OwnerReference, labels};
 use whittle_claims::{
     Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, LaunchOutcome, Liveness, Measurement, Phase, REGISTRATION_TIMEOUT,
-    SHARDS, Stored, step,
+    SHARDS, Shortfall, Stored, step,
 };
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
@@ -182,7 +182,7 @@ async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut repo
     let (recorded, told, measured) = join!(
         record_decisions(ports.store(), cluster, &report.decisions),
         pool_health::store_outcomes(ports, cluster, &work.outcomes, &mut of_pools),
-        run.store_measurements(&work.measurements, &mut of_nodes),
+        run.store_measurements(&work.measurements, &work.shortfalls, &mut of_nodes),
     );
     report.absorb(of_pools);
     report.absorb(of_nodes);
@@ -210,6 +210,7 @@ struct Work {
     /// By the NodePool of their claim.
     outcomes: Vec<(OwnerReference, LaunchOutcome)>,
     measurements: Vec<Measurement>,
+    shortfalls: Vec<Shortfall>,
 }
 
 /// Whether a claim, or the Node that was read, has changed meanwhile: what is read again is right.
@@ -274,6 +275,7 @@ impl<P: Rights> Run<'_, P> {
                         let outcome = pool_health::outcome(before, &claim.value);
                         work.outcomes.extend(outcome.map(|outcome| (before.spec.owner.clone(), outcome)));
                         work.measurements.extend(measured::measurement(before, &claim.value, &self.objects.nodes));
+                        work.shortfalls.extend(measured::shortfall(before, &claim.value, &self.objects.nodes));
                         work.waiting |= is_waiting(&claim.value, clock.now());
                         if wants_tags(&claim.value) {
                             work.untagged.insert(claim.value.key.name.clone(), claim);
@@ -343,6 +345,9 @@ impl<P: Rights> Run<'_, P> {
         }
         if claim.value != before.value {
             write_mirror(self.ports.cluster(), &claim.value).await.count_failure(report, "mirrors_failed");
+        }
+        if let Some(short) = measured::shortfall(&before.value, &claim.value, &self.objects.nodes) {
+            self.report_shortfall(&claim.value, &short, now, report).await;
         }
         Ok(claim)
     }

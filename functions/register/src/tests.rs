@@ -2,6 +2,7 @@ mod devices;
 mod over_sim;
 mod requests;
 mod silence;
+mod too_small;
 
 use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registration};
 use whittle_api::k8s::{Node, Taint, TaintEffect};

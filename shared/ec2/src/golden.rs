@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, ResolvedPlacementGroup};
-use whittle_units::{Price, Quantity};
+use whittle_units::{Price, Quantity, Resources};
 
 pub(crate) fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/cloud").join(name)
@@ -33,6 +33,7 @@ pub(crate) struct Case {
     pub(crate) reservations: BTreeMap<String, u32>,
     pub(crate) group: Option<ResolvedPlacementGroup>,
     measured: BTreeMap<String, Quantity>,
+    allocatable: BTreeMap<String, Resources>,
 }
 
 impl Case {
@@ -72,6 +73,7 @@ impl Case {
             group,
             unavailable: Unavailable::default(),
             measured: BTreeMap::new(),
+            allocatable: BTreeMap::new(),
         }
     }
 
@@ -86,6 +88,7 @@ impl Case {
             placement_group: self.group.as_ref(),
             ipv6: false,
             measured_memory: &self.measured,
+            measured_allocatable: &self.allocatable,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::reservations::Reserved;
 use crate::warm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedAmi, ResolvedPlacementGroup};
 use whittle_claims::{MeasuredMemory, NodeClassRecord, Record, ShiftedZones, StockOut};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::image_for;
@@ -12,7 +12,7 @@ use whittle_ec2::instance_types::{Context, Pool, Settings, Unavailable, relevant
 use whittle_ec2::kubelet::{Kubelet, KubeletError};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_ports::HandleError;
-use whittle_units::{Price, Quantity, Timestamp};
+use whittle_units::{Price, Quantity, Resources, Timestamp};
 
 /// Instance types by NodePool; NodePools of one class share a list, and so do those of classes that differ in nothing that it depends on. A
 /// pool whose class is not ready, or whose template is not valid, has none, nor has the pool of another controller.
@@ -65,12 +65,13 @@ fn shared_key(record: &NodeClassRecord, inputs_key: &str, unavailable: &Unavaila
     format!("{} {:?} {} {refused:?} {inputs_key}", relevant_settings(&class), record.placement_group, record.ipv6)
 }
 
-/// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and the
-/// memory that nodes of its images reported.
+/// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and what nodes of
+/// its images reported.
 fn inputs_key(record: &NodeClassRecord, inputs: &TypeInputs) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
     let free = ids.map(|id| format!("{id}={}", inputs.reserved.free.get(id).copied().unwrap_or_default()));
-    let measured: Vec<_> = record.amis.iter().filter_map(|ami| Some((&ami.id, inputs.measured_of(&ami.id)?))).collect();
+    let of_image = |ami: &ResolvedAmi| Some((ami.id.clone(), inputs.measured_of(&ami.id)?, inputs.too_little_of(&ami.id, record)));
+    let measured: Vec<_> = record.amis.iter().filter_map(of_image).collect();
     format!("{:?}:{}:{measured:?}:{:?}:{:?}", inputs.settings, free.collect::<Vec<_>>().join(","), inputs.shifted.ids, inputs.prices)
 }
 
@@ -142,7 +143,11 @@ impl TypeInputs {
     pub fn unavailable(&self, stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
         Unavailable { shifted_zone_ids: self.shifted.ids.clone(), ..unavailable(stock_outs, now) }
     }
-    /// What nodes of an image of the class reported, by type.
+    /// Of what nodes of an image had too little with the settings of the class, by type.
+    fn too_little_of(&self, image_id: &str, class: &NodeClassRecord) -> Option<&BTreeMap<String, Resources>> {
+        self.measured.iter().find(|measured| measured.image_id == image_id)?.too_little.get(&class.hash)
+    }
+    /// The memory that nodes of an image of the class reported, by type.
     fn measured_of(&self, image_id: &str) -> Option<&BTreeMap<String, Quantity>> {
         self.measured.iter().find(|measured| measured.image_id == image_id).map(|measured| &measured.by_type)
     }
@@ -158,6 +163,7 @@ pub struct ClassParts {
     placement_group: Option<ResolvedPlacementGroup>,
     ipv6: bool,
     measured_memory: BTreeMap<String, Quantity>,
+    measured_allocatable: BTreeMap<String, Resources>,
 }
 
 impl ClassParts {
@@ -167,25 +173,33 @@ impl ClassParts {
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
         let settings = inputs.settings.clone();
         let (reservation_capacity, placement_group) = (inputs.reserved.free.clone(), record.placement_group.clone());
-        let (ipv6, measured_memory) = (record.ipv6, BTreeMap::new());
-        let mut parts = Self { class, kubelet, settings, reservation_capacity, placement_group, ipv6, measured_memory };
-        parts.measured_memory = parts.measured(record, inputs, catalog);
+        let (ipv6, measured_memory, measured_allocatable) = (record.ipv6, BTreeMap::new(), BTreeMap::new());
+        let mut parts =
+            Self { class, kubelet, settings, reservation_capacity, placement_group, ipv6, measured_memory, measured_allocatable };
+        parts.measure(record, inputs, catalog);
         Ok(parts)
     }
-    /// The memory that nodes of each type reported with the image that the class gives the type now.
-    fn measured(&self, record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog) -> BTreeMap<String, Quantity> {
+    /// Adds what nodes of each type reported with the image that the class gives the type now.
+    fn measure(&mut self, record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog) {
         let of_images = record.amis.iter().filter_map(|ami| inputs.measured_of(&ami.id));
-        let names: BTreeSet<&str> = of_images.flat_map(|by_type| by_type.keys().map(String::as_str)).collect();
+        let short = record.amis.iter().filter_map(|ami| inputs.too_little_of(&ami.id, record));
+        let names = of_images.flat_map(BTreeMap::keys).chain(short.flat_map(BTreeMap::keys));
+        let names: BTreeSet<&str> = names.map(String::as_str).collect();
         if names.is_empty() {
-            return BTreeMap::new();
+            return;
         }
         let anything = Unavailable::default();
         let types = resolve_some(catalog, &self.context(&anything), |name| names.contains(name)).unwrap_or_default();
-        let measured = types.iter().filter_map(|instance_type| {
-            let image = image_for(&record.amis, instance_type)?;
-            Some((instance_type.name.clone(), *inputs.measured_of(&image.id)?.get(&instance_type.name)?))
-        });
-        measured.collect()
+        for instance_type in &types {
+            let (name, image) = (&instance_type.name, image_for(&record.amis, instance_type));
+            let Some(image) = image.map(|image| image.id.as_str()) else { continue };
+            if let Some(memory) = inputs.measured_of(image).and_then(|by_type| by_type.get(name)) {
+                self.measured_memory.insert(name.clone(), *memory);
+            }
+            if let Some(short) = inputs.too_little_of(image, record).and_then(|by_type| by_type.get(name)) {
+                self.measured_allocatable.insert(name.clone(), short.clone());
+            }
+        }
     }
     /// The context in which the class's instance types are resolved.
     pub fn context<'a>(&'a self, unavailable: &'a Unavailable) -> Context<'a> {
@@ -199,6 +213,7 @@ impl ClassParts {
             placement_group: self.placement_group.as_ref(),
             ipv6: self.ipv6,
             measured_memory: &self.measured_memory,
+            measured_allocatable: &self.measured_allocatable,
         }
     }
 }

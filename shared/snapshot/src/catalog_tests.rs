@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::karpenter::{NodePool, Requirement, ResolvedPlacementGroup};
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{NodeClassRecord, OfferingKey, ShiftedZones, StockOut};
+use whittle_claims::{MeasuredMemory, NodeClassRecord, OfferingKey, ShiftedZones, StockOut};
 use whittle_ec2::facts::offline;
 use whittle_ec2::instance_types::Settings;
 use whittle_model::scheduling::InstanceTypes;
 use whittle_testkit::{at, node_class_reference};
+use whittle_units::{Quantity, Resources};
 
 #[test]
 fn an_ended_stock_out_makes_nothing_unavailable() {
@@ -75,6 +76,15 @@ fn what_ec2_refuses_to_one_class_is_unavailable_to_that_class_only() {
 
 /// The types of two pools with classes of their own, the second of which is changed.
 fn of_two_classes(stock_outs: &[StockOut], change: impl FnOnce(&mut NodeClassRecord)) -> [Arc<InstanceTypes>; 2] {
+    of_measured_classes(stock_outs, Vec::new(), change)
+}
+
+/// The same after nodes have reported this.
+fn of_measured_classes(
+    stock_outs: &[StockOut],
+    measured: Vec<MeasuredMemory>,
+    change: impl FnOnce(&mut NodeClassRecord),
+) -> [Arc<InstanceTypes>; 2] {
     let record = |name: &str| -> NodeClassRecord {
         serde_json::from_value(json!({
             "class": {"metadata": {"name": name, "uid": name}, "spec": {"amiFamily": "AL2023"}},
@@ -94,7 +104,7 @@ fn of_two_classes(stock_outs: &[StockOut], change: impl FnOnce(&mut NodeClassRec
     let inputs = TypeInputs {
         settings: Settings::standard(),
         reserved: Reserved::default(),
-        measured: Vec::new(),
+        measured,
         shifted: ShiftedZones::default(),
         prices: BTreeMap::new(),
     };
@@ -148,4 +158,21 @@ fn what_ec2_refuses_to_one_class_stays_available_to_one_that_is_otherwise_equal(
         large.offerings.iter().any(|offering| offering.available && offering.capacity_type() == "on-demand")
     });
     assert_eq!(available, [true, false]);
+}
+
+#[test]
+fn what_nodes_had_too_little_of_counts_for_their_image_and_the_settings_of_their_class_alone() {
+    let measured = |image_id: &str, hash: &str| {
+        let by_type = BTreeMap::from([("m5.large".to_owned(), Resources::from([("cpu", Quantity::from_milli(1_000))]))]);
+        let too_little = [(hash.to_owned(), by_type)].into();
+        MeasuredMemory { image_id: image_id.to_owned(), by_type: BTreeMap::new(), too_little, updated_at: at(0) }
+    };
+    let cpu = |measured: MeasuredMemory| {
+        let types = of_measured_classes(&[], vec![measured], |record| record.hash = "2".into());
+        types.map(|types| types.iter().find(|one| one.name == "m5.large").unwrap().allocatable_of("cpu").milli())
+    };
+    let [whole, other] = cpu(measured("ami-2", "1"));
+    assert!(whole == other && whole > 1_000, "{whole}, {other}");
+    assert_eq!(cpu(measured("ami-1", "1")), [1_000, whole]);
+    assert_eq!(cpu(measured("ami-1", "2")), [whole, 1_000]);
 }

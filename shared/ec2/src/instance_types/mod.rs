@@ -17,7 +17,7 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::karpenter::{
     AmiFamily, Ec2NodeClass, Ec2NodeClassSpec, Ec2NodeClassStatus, ResolvedCapacityReservation, ResolvedPlacementGroup,
 };
-use whittle_units::Quantity;
+use whittle_units::{Quantity, Resources};
 
 /// Settings of the whole installation (aws 1.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct Context<'a> {
     pub ipv6: bool,
     /// The memory that nodes of a type reported with the class's current image (aws 3.8).
     pub measured_memory: &'a BTreeMap<String, Quantity>,
+    /// What is allocatable at most, by type, where nodes had too little for their pods with the class's settings and image (aws 3.8).
+    pub measured_allocatable: &'a BTreeMap<String, Resources>,
 }
 
 impl<'a> Context<'a> {
@@ -154,12 +156,16 @@ pub fn resolve_some(catalog: &Catalog, context: &Context<'_>, wanted: impl Fn(&s
 /// One type as a node class sees it.
 pub fn instance_type(facts: &InstanceTypeFacts, catalog: &Catalog, context: &Context<'_>) -> Result<InstanceType, KubeletError> {
     let resources = type_resources(facts, context)?;
+    let mut overhead = resources.overhead();
+    if let Some(measured) = context.measured_allocatable.get(&facts.name) {
+        resources::leave_at_most(&mut overhead, &resources.capacity, measured);
+    }
     let usable = compatibility::check(facts, context).is_none();
     Ok(InstanceType {
         name: facts.name.clone(),
         requirements: labels::requirements(facts, catalog, context),
         offerings: offerings::offerings(facts, catalog, context, usable),
-        overhead: resources.overhead(),
+        overhead,
         capacity: resources.capacity,
         ebs_attachments: attachments::of_pods(facts, context),
     })

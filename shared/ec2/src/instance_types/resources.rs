@@ -35,6 +35,16 @@ impl TypeResources {
     }
 }
 
+/// Raises an overhead so that no more than `most` is allocatable of what that names.
+pub(super) fn leave_at_most(overhead: &mut Resources, capacity: &Resources, most: &Resources) {
+    for (name, amount) in most.iter() {
+        let least = capacity.get(name).minus(amount);
+        if overhead.get(name) < least {
+            overhead.set(name, least);
+        }
+    }
+}
+
 /// Interfaces of the default card that pods may use: less those withheld and those that only carry EFA.
 pub fn usable_interfaces(facts: &InstanceTypeFacts, class: &Ec2NodeClassSpec, reserved: u32) -> u32 {
     let efa_only = class.network_interfaces.iter().flatten().filter(|nic| nic.interface_type == "efa-only" && nic.network_card_index == 0);

@@ -3,7 +3,7 @@ use crate::golden::{Case, files};
 use serde_json::{Map, Value, json};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::labels as keys;
-use whittle_units::{Price, Resources};
+use whittle_units::Price;
 
 /// CPU in millicores, everything else in whole units.
 fn amounts(resources: &Resources) -> Value {
@@ -90,6 +90,7 @@ struct Fixture {
     group: Option<ResolvedPlacementGroup>,
     ipv6: bool,
     measured: BTreeMap<String, Quantity>,
+    allocatable: BTreeMap<String, Resources>,
 }
 
 impl Fixture {
@@ -112,6 +113,7 @@ impl Fixture {
             group: None,
             ipv6: false,
             measured: BTreeMap::new(),
+            allocatable: BTreeMap::new(),
         }
     }
     fn get(&self, name: &str) -> InstanceType {
@@ -131,6 +133,7 @@ impl Fixture {
             placement_group: self.group.as_ref(),
             ipv6: self.ipv6,
             measured_memory: &self.measured,
+            measured_allocatable: &self.allocatable,
         };
         instance_type(facts, catalog, &context).unwrap()
     }
@@ -289,6 +292,26 @@ fn measured_memory_replaces_the_estimate() {
     assert_eq!(fixture.get("m5.large").capacity.get("memory"), "7900Mi".parse().unwrap());
 }
 
+#[test]
+fn no_more_is_allocatable_than_nodes_have_had_and_the_rest_is_as_before() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    let before = fixture.get("m5.large");
+    let amounts = |pairs: &[(&str, &str)]| -> Resources {
+        pairs.iter().map(|(name, amount)| ((*name).to_owned(), amount.parse::<Quantity>().unwrap())).collect()
+    };
+    fixture.allocatable.insert("m5.large".into(), amounts(&[("cpu", "1500m"), ("pods", "8")]));
+    let (after, other) = (fixture.get("m5.large").allocatable(), fixture.get("m5.xlarge"));
+    assert_eq!((after.get("cpu"), after.get("pods")), ("1500m".parse().unwrap(), "8".parse().unwrap()));
+    for name in ["memory", "ephemeral-storage"] {
+        assert_eq!(after.get(name), before.allocatable().get(name));
+    }
+    assert_eq!(fixture.get("m5.large").capacity, before.capacity);
+    fixture.allocatable.clear();
+    assert_eq!(fixture.get("m5.xlarge"), other);
+    fixture.allocatable.insert("m5.large".into(), amounts(&[("cpu", "4"), ("pods", "500")]));
+    assert_eq!(fixture.get("m5.large").allocatable(), before.allocatable(), "more than is planned changes nothing");
+}
+
 /// A kubelet evicts by a share of the memory that it has: nodes had less for pods than was planned with, as those of Karpenter have.
 #[test]
 fn a_share_of_memory_is_one_of_what_nodes_report() {
@@ -381,6 +404,7 @@ fn a_class_without_subnets_and_a_catalog_without_types_are_errors() {
         placement_group: None,
         ipv6: false,
         measured_memory: &measured,
+        measured_allocatable: &BTreeMap::new(),
     };
     assert!(matches!(resolve(&Catalog::default(), &context), Err(ResolveError::EmptyCatalog { .. })));
     assert!(matches!(resolve(&CATALOG, &context), Err(ResolveError::NoSubnets { .. })));
@@ -406,6 +430,7 @@ fn with_settings(settings: &[(&str, Value)]) -> (Vec<InstanceType>, String) {
         placement_group: None,
         ipv6: false,
         measured_memory: &fixture.measured,
+        measured_allocatable: &fixture.allocatable,
     };
     (resolve(&CATALOG, &context).unwrap(), relevant_settings(&fixture.class))
 }

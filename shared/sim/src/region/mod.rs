@@ -361,6 +361,7 @@ impl Region {
             placement_group: None,
             ipv6: false,
             measured_memory: &BTreeMap::new(),
+            measured_allocatable: &BTreeMap::new(),
         };
         let Ok(resources) = type_resources(facts, &context) else { return (Resources::new(), Resources::new()) };
         let overhead = resources.overhead();

@@ -1,0 +1,57 @@
+//! Nodes that are too small for the pods that their machines were launched for (ADR 0078).
+
+use super::over_sim::{owned, run_over, still};
+use super::{claim, node, ready};
+use futures::executor::block_on;
+use whittle_api::labels;
+use whittle_claims::{MeasuredMemory, Phase};
+use whittle_ports::RecordReader;
+use whittle_units::Quantity;
+
+/// Pods that need so much of the four cores that were planned get a node that has this much. What is stored of it, by the hash of the class
+/// and the type, and what is told.
+fn joined_with(requested: i64, found: i64) -> (Option<i64>, Vec<String>) {
+    let simulation = still();
+    let mut own = owned(claim(), "a");
+    own.spec.startup_taints.clear();
+    own.spec.requests.set("cpu", Quantity::from_milli(requested));
+    own.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), "7".to_owned());
+    let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
+    machine.allocatable.set("cpu", Quantity::from_milli(4_000));
+    simulation.store(&own);
+    let mut node = ready(node());
+    node.status.allocatable.set("cpu", Quantity::from_milli(found));
+    simulation.create(node);
+    let report = run_over(&simulation.ports());
+    assert_eq!(report.counted("initialized"), 1);
+    let stored = block_on(RecordReader::read::<MeasuredMemory>(&simulation.ports(), &own.key.cluster, "ami")).unwrap();
+    let known = stored.and_then(|stored| Some(stored.value.too_little.get("7")?.get("m5.large")?.get("cpu").milli()));
+    let events = simulation.world().cluster.events.clone();
+    let told = events.into_iter().filter(|kept| kept.event.reason == "NodeTooSmall").map(|kept| kept.event.message).collect();
+    (known, told)
+}
+
+#[test]
+fn a_node_on_which_its_own_pods_do_not_fit_is_told_and_planned_with() {
+    let (known, told) = joined_with(3_500, 3_200);
+    assert_eq!(known, Some(3_200));
+    assert_eq!(told.len(), 2, "on NodeClaim and NodePool: {told:?}");
+    let text = &told[0];
+    for part in ["Node n (m5.large)", "cpu 3200m allocatable instead of 4, of which its pods need 3500m", "spec.kubelet", "from now on"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn less_than_half_is_told_and_not_planned_with() {
+    let (known, told) = joined_with(3_500, 1_900);
+    assert_eq!((known, told.len()), (None, 2));
+    assert!(told[0].contains("not used for plans"), "{told:?}");
+}
+
+#[test]
+fn nothing_is_told_or_stored_of_a_node_on_which_its_pods_fit() {
+    for (requested, found) in [(3_000, 3_200), (3_200, 3_200), (5_000, 4_000)] {
+        assert_eq!(joined_with(requested, found), (None, Vec::new()), "{requested} of {found}");
+    }
+}
