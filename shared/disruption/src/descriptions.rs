@@ -117,9 +117,11 @@ impl PdbBlock {
     fn describe(&self) -> Description {
         let code = "PodDisruptionBudget";
         match self {
-            Self::Exhausted(budget) => Description::new(code, format!("Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])"))
-                .with_explanation(format!("PDB {budget} allows 0 disruptions"))
-                .values(json!({ "podDisruptionBudgets": [budget] })),
+            Self::Exhausted(budget) | Self::ExhaustedForUnready(budget) => {
+                Description::new(code, format!("Pdb prevents pod evictions (PodDisruptionBudget=[{budget}])"))
+                    .with_explanation(format!("PDB {budget} allows 0 disruptions"))
+                    .values(json!({ "podDisruptionBudgets": [budget] }))
+            }
             Self::Several(budgets) => {
                 Description::new(code, format!("Eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{}])", budgets.join(" ")))
                     .with_explanation(format!(

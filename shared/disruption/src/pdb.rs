@@ -15,6 +15,8 @@ pub(crate) struct Pdbs<'a> {
 pub enum PdbBlock {
     /// This one, `namespace/name`, allows no disruption.
     Exhausted(String),
+    /// The same, and the pod is not ready: with the policy `AlwaysAllow` it could be evicted.
+    ExhaustedForUnready(String),
     /// Several select the pod, and Kubernetes then refuses every eviction.
     Several(Vec<String>),
 }
@@ -51,13 +53,14 @@ impl<'a> Pdbs<'a> {
         match matching.as_slice() {
             [] => None,
             [budget] => {
-                let unhealthy_may_go = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
-                    && pod.condition("Ready").is_some_and(|condition| condition.status == "False");
+                let is_unready = pod.condition("Ready").is_some_and(|condition| condition.status == "False");
+                let unready_may_go = is_unready && budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow";
                 let blocks = match blocking {
                     PdbCheck::Now => budget.status.disruptions_allowed <= 0,
                     PdbCheck::Ever => never_allows(budget),
                 };
-                (blocks && !unhealthy_may_go).then(|| PdbBlock::Exhausted(budget.metadata.key()))
+                let block = if is_unready { PdbBlock::ExhaustedForUnready } else { PdbBlock::Exhausted };
+                (blocks && !unready_may_go).then(|| block(budget.metadata.key()))
             }
             several => Some(PdbBlock::Several(several.iter().map(|budget| budget.metadata.key()).collect())),
         }
@@ -141,7 +144,10 @@ mod tests {
         let mut unhealthy = pod("web");
         unhealthy.status.conditions.push(PodCondition { type_: "Ready".to_owned(), status: "False".to_owned(), ..PodCondition::default() });
         let mut lenient = budget("web", Some("web"), 0);
-        check(&[lenient.clone()], &unhealthy, PdbCheck::Now, Some(PdbBlock::Exhausted("default/web".to_owned())));
+        for policy in ["", "IfHealthyBudget"] {
+            policy.clone_into(&mut lenient.spec.unhealthy_pod_eviction_policy);
+            check(&[lenient.clone()], &unhealthy, PdbCheck::Now, Some(PdbBlock::ExhaustedForUnready("default/web".to_owned())));
+        }
         lenient.spec.unhealthy_pod_eviction_policy = "AlwaysAllow".to_owned();
         check(&[lenient.clone()], &unhealthy, PdbCheck::Now, None);
         check(&[lenient], &pod("web"), PdbCheck::Now, Some(PdbBlock::Exhausted("default/web".to_owned())));

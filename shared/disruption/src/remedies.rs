@@ -53,11 +53,9 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
         }
         Blocker::NodePoolEmpty { .. } => "a node class that is ready".to_owned(),
         Blocker::PodAnnotation { pod, key, .. } => format!("pod {pod} without the annotation {key}"),
-        Blocker::Pdb(PdbBlock::Exhausted(budget)) => {
-            format!(
-                "PodDisruptionBudget {budget} allowing a disruption (status.disruptionsAllowed): more ready pods, a higher maxUnavailable or a \
-                 lower minAvailable"
-            )
+        Blocker::Pdb(PdbBlock::Exhausted(budget)) => of_budget(budget),
+        Blocker::Pdb(PdbBlock::ExhaustedForUnready(budget)) => {
+            format!("{}; or unhealthyPodEvictionPolicy: AlwaysAllow in its spec, since its pod here is not ready", of_budget(budget))
         }
         Blocker::Pdb(PdbBlock::Several(budgets)) => {
             format!("one PodDisruptionBudget of {} that selects the pod, not all", budgets.join(", "))
@@ -75,6 +73,13 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
         | Blocker::Nominated { .. }
         | Blocker::NoProviderId => return None,
     })
+}
+
+fn of_budget(budget: &str) -> String {
+    format!(
+        "PodDisruptionBudget {budget} allowing a disruption (status.disruptionsAllowed): more ready pods, a higher maxUnavailable or a lower \
+         minAvailable"
+    )
 }
 
 fn of_kept(reason: &KeepReason) -> Option<String> {
@@ -111,8 +116,8 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
         KeepReason::SavesTooLittle { .. } => format!("a smaller annotation {} of its NodePool", labels::MINIMUM_SAVING),
         KeepReason::ReplacementRefused { message: None, .. } => "a higher quota of vCPUs of the account, in Service Quotas".to_owned(),
         KeepReason::ReplacementRefused { message: Some(_), .. } => {
-            "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a change of \
-             NodePool or EC2NodeClass it is tried again at once"
+            "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a change \
+             of NodePool or EC2NodeClass it is tried again at once"
                 .to_owned()
         }
         KeepReason::DriftAwaitsJoin { pool } => {
@@ -152,6 +157,9 @@ mod tests {
         assert!(would_not("did not tolerate taint (taint=a:NoSchedule)").is_some());
         let pdb = remedy(VerdictReason::Blocked(Blocker::Pdb(PdbBlock::Exhausted("web/api".to_owned()))), &[]).unwrap();
         assert!(pdb.starts_with("PodDisruptionBudget web/api allowing a disruption (status.disruptionsAllowed)"), "{pdb}");
+        let unready = remedy(VerdictReason::Blocked(Blocker::Pdb(PdbBlock::ExhaustedForUnready("web/api".to_owned()))), &[]).unwrap();
+        assert!(unready.starts_with(&pdb) && unready.contains("unhealthyPodEvictionPolicy: AlwaysAllow"), "{unready}");
+        assert!(!pdb.contains("unhealthyPodEvictionPolicy"), "it is of no use to pods that are ready: {pdb}");
     }
 
     #[test]
