@@ -7,8 +7,9 @@ use crate::look::view::{State, View};
 use crate::money::counted;
 use crate::source::Manifests;
 use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
 use whittle_api::karpenter::NodePool;
-use whittle_api::{Condition, conditions, labels};
+use whittle_api::{Condition, ConditionStatus, conditions, labels};
 
 /// How long pods may wait: launching a machine takes a minute or two.
 const WAITING_MAX: SignedDuration = SignedDuration::from_mins(10);
@@ -46,6 +47,7 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, clu
     out.extend(in_shadow(read).filter(|_| !shadow));
     out.extend(waiting(view, cluster, now));
     out.extend(machines(view, now));
+    out.extend(uninitialized(read, view, now));
     out
 }
 
@@ -97,7 +99,7 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
         found.map(|machine| machine.name.as_str()).collect::<Vec<_>>()
     };
     let mut out = Vec::new();
-    let late = named(&|state| matches!(state, State::Launching | State::Joining | State::Starting), Some(JOINING_MAX));
+    let late = named(&|state| matches!(state, State::Launching | State::Joining), Some(JOINING_MAX));
     if !late.is_empty() {
         out.push(format!(
             "{} for more than {} minutes: {}; `kubectl describe nodeclaim` says how far they are",
@@ -113,4 +115,47 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
         out.push(format!("{nodes} {verb} not ready: {names}; `kubectl describe node` says why"));
     }
     out
+}
+
+/// Nodes that joined long ago and were never initialized, by what they lack. Nothing ends them: what they wait for may still come.
+fn uninitialized(read: &Manifests, view: &View, now: Timestamp) -> Vec<String> {
+    let is_late = |created: Option<Timestamp>| created.is_some_and(|created| now.duration_since(created) > JOINING_MAX);
+    let mut by_lack: BTreeMap<(&str, &str), (Vec<&str>, Option<Timestamp>)> = BTreeMap::new();
+    for machine in view.machines.iter().filter(|machine| machine.state == State::Starting && is_late(machine.created)) {
+        let claim = read.objects.node_claims.iter().find(|claim| claim.metadata.name == machine.claim);
+        let told = claim.map(|claim| claim.status.conditions.as_slice()).unwrap_or_default();
+        let lack = conditions::find(told, conditions::INITIALIZED).filter(|condition| condition.status != ConditionStatus::True);
+        let lack = lack.map_or(("", ""), |condition| (condition.reason.as_str(), condition.message.as_str()));
+        let joined = conditions::find(told, conditions::REGISTERED).filter(|condition| condition.status == ConditionStatus::True);
+        let since = joined.and_then(|condition| condition.last_transition_time).or(machine.created);
+        let (names, first) = by_lack.entry(lack).or_default();
+        names.push(&machine.name);
+        *first = first.iter().copied().chain(since).min();
+    }
+    let text = |((reason, message), (names, since)): ((&str, &str), (Vec<&str>, Option<Timestamp>))| {
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        let lack = if message.is_empty() { String::new() } else { format!(" ({message})") };
+        let (nodes, verb) = (counted(names.len(), "node"), if names.len() == 1 { "has" } else { "have" });
+        format!(
+            "{nodes} {verb} joined and not been initialized{since}{lack}: {}; until then they are neither consolidated nor replaced: {}",
+            first_named(&names, NAMED),
+            remedy_of_lack(reason)
+        )
+    };
+    by_lack.into_iter().map(text).collect()
+}
+
+/// What initializes a node that lacks something for this reason (lifecycle 8).
+fn remedy_of_lack(reason: &str) -> &'static str {
+    match reason {
+        "ResourceNotRegistered" => {
+            "the device plugin that reports the resource has to run on them, and its DaemonSet to tolerate their taints and to select them"
+        }
+        "StartupTaintsExist" => {
+            "whatever removes the taint has to run on them; one that is to stay belongs to spec.template.spec.taints of the NodePool"
+        }
+        "KnownEphemeralTaintsExist" => "the controller that removes the taint has to run, such as the cloud controller manager",
+        "NodeNotReady" => "`kubectl describe node` says why they are not ready, such as for a missing CNI plugin",
+        _ => "`kubectl describe nodeclaim` says what they lack",
+    }
 }

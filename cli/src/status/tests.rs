@@ -52,6 +52,49 @@ fn what_does_not_get_on_needs_a_person_and_says_what_to_do() {
     assert_valid(Document::Status, &json);
 }
 
+/// A node that joined an hour before midnight, with the condition Initialized of its NodeClaim.
+fn joined(name: &str, initialized: &str) -> String {
+    let node = r#"
+---
+{apiVersion: v1, kind: Node, metadata: {name: NAME, labels: {}, creationTimestamp: "2026-01-01T23:00:00Z"},
+  spec: {providerID: "aws:///a/i-NAME"}, status: {conditions: [{type: Ready, status: "True"}]}}
+---
+{apiVersion: karpenter.sh/v1, kind: NodeClaim, metadata: {name: c-NAME, creationTimestamp: "2026-01-01T23:00:00Z"},
+  spec: {nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}, requirements: []},
+  status: {providerID: "aws:///a/i-NAME", nodeName: NAME, conditions: [INITIALIZED,
+    {type: Registered, status: "True", lastTransitionTime: "2026-01-01T23:00:30Z"}]}}
+"#;
+    node.replace("NAME", name).replace("INITIALIZED", initialized)
+}
+
+/// That condition of a node that lacks something.
+fn lacking(reason: &str, message: &str) -> String {
+    format!("{{type: Initialized, status: Unknown, reason: {reason}, message: {message:?}}}")
+}
+
+#[test]
+fn nodes_that_are_never_initialized_say_what_they_lack_since_when_and_what_helps() {
+    let gpu = lacking("ResourceNotRegistered", "Resource \"nvidia.com/gpu\" was requested but not registered");
+    let taint = lacking("StartupTaintsExist", "StartupTaint cni still exists");
+    let attention = status_of(&(joined("a", &gpu) + &joined("b", &gpu) + &joined("c", &taint)), None).attention;
+    assert_eq!(attention.len(), 2, "{attention:?}");
+    for part in ["2 nodes have", "since 2026-01-01T23:00:30Z", "(Resource \"nvidia.com/gpu\" was requested", "a, b; ", "device plugin"] {
+        assert!(attention[0].contains(part), "{part}: {attention:?}");
+    }
+    for part in ["1 node has", "(StartupTaint cni still exists)", ": c; ", "spec.template.spec.taints"] {
+        assert!(attention[1].contains(part), "{part}: {attention:?}");
+    }
+    assert!(!attention.iter().any(|line| line.contains("did not join")), "they did");
+}
+
+#[test]
+fn nodes_that_start_or_serve_need_nobody() {
+    let young = joined("a", &lacking("NodeNotReady", "Node status is NotReady")).replace("T23:00", "T23:50");
+    let label = "labels: {karpenter.sh/initialized: \"true\"}";
+    let serving = joined("b", "{type: Initialized, status: \"True\"}").replace("labels: {}", label);
+    assert_eq!(status_of(&(young + &serving), None).attention, Vec::<String>::new());
+}
+
 #[test]
 fn a_command_that_is_suggested_is_about_the_same_cluster() {
     let suggested = |context: Option<&str>, kubeconfig: Option<&str>| {

@@ -2,9 +2,9 @@
 
 use crate::compare::Findings;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, ShiftedZones, Stored};
+use whittle_api::{ClusterObjects, conditions};
+use whittle_claims::{Claim, Phase, ShiftedZones, Stored};
 use whittle_ports::{Report, metrics};
 use whittle_units::{ClaimName, Price, Timestamp};
 
@@ -44,11 +44,18 @@ pub(crate) fn stuck(report: &mut Report, claims: &[Stored<Claim>], shifted: &Shi
     let held = |claim: &Claim| claim.machine().is_some_and(|machine| shifted.have(machine));
     for claim in claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_stuck(now) && !held(claim)) {
         *stuck.entry((claim.spec.node_pool.as_str(), claim.phase.name())).or_default() += 1;
-        tracing::warn!(claim = %claim.key, phase = claim.phase.name(), "a NodeClaim is stuck");
+        tracing::warn!(claim = %claim.key, phase = claim.phase.name(), lacks = lack_of(claim), "a NodeClaim is stuck");
     }
     for ((pool, phase), count) in stuck {
         report.gauge(metrics::NodeClaimsStuck { nodepool: pool, phase }, count);
     }
+}
+
+/// What the machine of a claim lacks whose Node has joined and is not initialized, such as a resource or the removal of a taint; empty for
+/// others.
+fn lack_of(claim: &Claim) -> &str {
+    let has_joined = matches!(claim.phase, Phase::Registered { .. });
+    conditions::find(&claim.conditions, conditions::INITIALIZED).filter(|_| has_joined).map_or("", |known| known.message.as_str())
 }
 
 /// Emits launches and terminations that `sweep` rings for again and again, and that nobody works on, without those that a zonal shift may

@@ -77,8 +77,8 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
 
 fn of_budget(budget: &str) -> String {
     format!(
-        "PodDisruptionBudget {budget} allowing a disruption (status.disruptionsAllowed): more ready pods, a higher maxUnavailable or a lower \
-         minAvailable"
+        "PodDisruptionBudget {budget} allowing a disruption (status.disruptionsAllowed): more ready pods, a higher maxUnavailable or a \
+         lower minAvailable"
     )
 }
 
@@ -116,8 +116,8 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
         KeepReason::SavesTooLittle { .. } => format!("a smaller annotation {} of its NodePool", labels::MINIMUM_SAVING),
         KeepReason::ReplacementRefused { message: None, .. } => "a higher quota of vCPUs of the account, in Service Quotas".to_owned(),
         KeepReason::ReplacementRefused { message: Some(_), .. } => {
-            "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a change \
-             of NodePool or EC2NodeClass it is tried again at once"
+            "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a \
+             change of NodePool or EC2NodeClass it is tried again at once"
                 .to_owned()
         }
         KeepReason::DriftAwaitsJoin { pool } => {
