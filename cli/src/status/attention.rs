@@ -117,10 +117,18 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
     out
 }
 
+/// Nodes that lack the same to be initialized.
+#[derive(Default)]
+struct Uninitialized<'a> {
+    names: Vec<&'a str>,
+    /// When the first of them joined.
+    since: Option<Timestamp>,
+}
+
 /// Nodes that joined long ago and were never initialized, by what they lack. Nothing ends them: what they wait for may still come.
 fn uninitialized(read: &Manifests, view: &View, now: Timestamp) -> Vec<String> {
     let is_late = |created: Option<Timestamp>| created.is_some_and(|created| now.duration_since(created) > JOINING_MAX);
-    let mut by_lack: BTreeMap<(&str, &str), (Vec<&str>, Option<Timestamp>)> = BTreeMap::new();
+    let mut by_lack: BTreeMap<(&str, &str), Uninitialized<'_>> = BTreeMap::new();
     for machine in view.machines.iter().filter(|machine| machine.state == State::Starting && is_late(machine.created)) {
         let claim = read.objects.node_claims.iter().find(|claim| claim.metadata.name == machine.claim);
         let told = claim.map(|claim| claim.status.conditions.as_slice()).unwrap_or_default();
@@ -128,11 +136,11 @@ fn uninitialized(read: &Manifests, view: &View, now: Timestamp) -> Vec<String> {
         let lack = lack.map_or(("", ""), |condition| (condition.reason.as_str(), condition.message.as_str()));
         let joined = conditions::find(told, conditions::REGISTERED).filter(|condition| condition.status == ConditionStatus::True);
         let since = joined.and_then(|condition| condition.last_transition_time).or(machine.created);
-        let (names, first) = by_lack.entry(lack).or_default();
-        names.push(&machine.name);
-        *first = first.iter().copied().chain(since).min();
+        let alike = by_lack.entry(lack).or_default();
+        alike.names.push(&machine.name);
+        alike.since = alike.since.into_iter().chain(since).min();
     }
-    let text = |((reason, message), (names, since)): ((&str, &str), (Vec<&str>, Option<Timestamp>))| {
+    let text = |((reason, message), Uninitialized { names, since }): ((&str, &str), Uninitialized<'_>)| {
         let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
         let lack = if message.is_empty() { String::new() } else { format!(" ({message})") };
         let (nodes, verb) = (counted(names.len(), "node"), if names.len() == 1 { "has" } else { "have" });
