@@ -20,6 +20,9 @@ const UNREACHABLE: &str =
 const NO_RIGHT: &str = "has the access entry of the function's role the groups of its row in infra/README.md, and is \
     infra/cluster/rbac.yaml of this release applied?";
 
+/// The field that is refused where a patch states another uid than its object has. Deletions have preconditions, patches have none.
+const UID_FIELD: &str = "metadata.uid";
+
 /// The cause that the eviction API names when a PodDisruptionBudget forbids an eviction.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
@@ -140,10 +143,11 @@ impl Failure {
     /// What a response with this code reports. `pause` is that of its header.
     pub(crate) fn of_status(code: u16, status: &Status, pause: Option<Duration>) -> Self {
         let details = status.details.as_ref();
-        let causes: Vec<&str> =
-            details.and_then(|details| details.causes.as_ref()).into_iter().flatten().map(|cause| cause.reason.as_str()).collect();
+        let causes = details.and_then(|details| details.causes.as_deref()).unwrap_or_default();
+        let reasons: Vec<&str> = causes.iter().map(|cause| cause.reason.as_str()).collect();
         let object = details.map(|details| details.name.clone()).filter(|name| !name.is_empty());
-        let class = class_of(code, &status.reason, &causes, &status.message);
+        let is_another = code == 422 && causes.iter().any(|cause| cause.field == UID_FIELD);
+        let class = if is_another { Class::Conflict } else { class_of(code, &status.reason, &reasons, &status.message) };
         let retry_after = match class {
             Class::Throttled => {
                 let stated = details.map(|details| u64::from(details.retry_after_seconds)).filter(|&seconds| seconds > 0);
@@ -154,7 +158,7 @@ impl Failure {
             _ => None,
         };
         let message = text_of(class, status);
-        Self { class, message, object, retry_after, is_no_response: false, is_timeout: false, is_of_validation: code == 422 }
+        Self { class, message, object, retry_after, is_no_response: false, is_timeout: false, is_of_validation: code == 422 && !is_another }
     }
 
     /// The port's error. `what` names the object, such as `Node "ip-10-0-0-1"`.
@@ -243,6 +247,22 @@ mod tests {
         // What others say of webhooks does not count.
         check(429, "TooManyRequests", &["DisruptionBudget"], "Cannot evict pod.", Class::Forbidden);
         check(409, "Conflict", &[], "the object has been modified", Class::Conflict);
+    }
+
+    #[test]
+    fn a_patch_for_another_uid_is_a_conflict_and_no_other_refused_field_is() {
+        let failed = |code: u16, fields: &[&str]| {
+            let causes: Vec<_> = fields.iter().map(|field| serde_json::json!({ "reason": "FieldValueInvalid", "field": field })).collect();
+            let status = serde_json::json!({ "reason": "Invalid", "details": { "causes": causes } });
+            let failure = Failure::of_status(code, &serde_json::from_value(status).expect("a status"), None);
+            (failure.class, failure.is_of_validation)
+        };
+        assert_eq!(failed(422, &["metadata.uid"]), (Class::Conflict, false));
+        assert_eq!(failed(422, &["spec.taints[0].key", "metadata.uid"]), (Class::Conflict, false), "whatever else it says");
+        assert_eq!(failed(422, &["metadata.labels"]), (Class::Invalid, true));
+        assert_eq!(failed(422, &["metadata.ownerReferences[0].uid"]), (Class::Invalid, true));
+        assert_eq!(failed(422, &[]), (Class::Invalid, true));
+        assert_eq!(failed(400, &["metadata.uid"]), (Class::Invalid, false));
     }
 
     #[test]

@@ -79,10 +79,12 @@ fn merge_patch(node: &Node, patch: &NodePatch, owner: Option<&OwnerReference>) -
     (!root.is_empty()).then(|| root.into())
 }
 
-/// The merge patch of labels and annotations alone, which needs no look at the Node: those of others stay. `None` if lists change too.
+/// The merge patch of labels and annotations alone, which needs no look at the Node: those of others stay, and with a uid the API server
+/// refuses it for another Node. `None` if lists change too.
 fn entries(patch: &NodePatch) -> Option<Value> {
     let NodePatch { uid, labels, remove_labels, annotations, remove_annotations, .. } = patch;
     let lists = NodePatch {
+        uid: String::new(),
         labels: BTreeMap::default(),
         remove_labels: Vec::new(),
         annotations: BTreeMap::default(),
@@ -93,8 +95,14 @@ fn entries(patch: &NodePatch) -> Option<Value> {
         let set = set.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
         set.chain(removed.iter().map(|key| (key.clone(), Value::Null))).collect::<Map<_, _>>()
     };
-    (uid.is_empty() && lists == NodePatch::default())
-        .then(|| json!({ "metadata": { "labels": object(labels, remove_labels), "annotations": object(annotations, remove_annotations) } }))
+    if lists != NodePatch::default() {
+        return None;
+    }
+    let mut metadata = json!({ "labels": object(labels, remove_labels), "annotations": object(annotations, remove_annotations) });
+    if !uid.is_empty() {
+        metadata["uid"] = json!(uid);
+    }
+    Some(json!({ "metadata": metadata }))
 }
 
 impl<A: ClusterAccess> Clusters<A> {
@@ -215,8 +223,9 @@ mod tests {
             ..NodePatch::default()
         };
         assert_eq!(entries(&labelled), Some(json!({ "metadata": { "labels": { "a": "2" }, "annotations": { "old": null } } })));
+        let of_uid = entries(&NodePatch { uid: "u".to_owned(), ..labelled.clone() });
+        assert_eq!(of_uid, Some(json!({ "metadata": { "uid": "u", "labels": { "a": "2" }, "annotations": { "old": null } } })));
         let with_more = [
-            NodePatch { uid: "u".to_owned(), ..labelled.clone() },
             NodePatch { unless_deleting: true, ..labelled.clone() },
             NodePatch { add_taints: vec![Taint::new("t", TaintEffect::NoSchedule)], ..labelled.clone() },
             NodePatch { remove_finalizer: Some("f".to_owned()), ..labelled.clone() },

@@ -38,6 +38,8 @@ pub(crate) struct StatusDetails {
 pub(crate) struct StatusCause {
     pub(crate) reason: String,
     pub(crate) message: String,
+    /// The field of the object that is refused, if it is one.
+    pub(crate) field: String,
 }
 
 /// The body of a successful response, which probably has about `length` bytes.

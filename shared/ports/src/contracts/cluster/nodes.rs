@@ -110,9 +110,17 @@ async fn a_patch_of_a_uid_changes_no_other_node(place: &impl ClusterPlace, clust
     };
     let another = cluster.patch_node(place.cluster(), name, "", &patch("another-uid")).await;
     assert!(matches!(another, Err(ClusterError::Conflict { .. })), "{another:?}");
-    assert_eq!(found(place, cluster, name).await.expect("it is there").metadata.label("a"), None);
+    // Of labels alone, for which the Node need not be looked at.
+    let entry = |uid: &str| NodePatch { uid: uid.to_owned(), labels: [("b".to_owned(), "1".to_owned())].into(), ..no_change() };
+    let another = cluster.patch_node(place.cluster(), name, "", &entry("another-uid")).await;
+    assert!(matches!(another, Err(ClusterError::Conflict { .. })), "{another:?}");
+    let as_before = found(place, cluster, name).await.expect("it is there").metadata;
+    assert_eq!((as_before.label("a"), as_before.label("b")), (None, None));
+    let missing = cluster.patch_node(place.cluster(), &format!("no-{name}"), "", &entry(&uid)).await;
+    assert!(matches!(missing, Err(ClusterError::NotFound { .. })), "{missing:?}");
     let meta = patched(place, cluster, name, &patch(&uid)).await.metadata;
     assert_eq!((meta.label("a"), &meta.finalizers[..]), (Some("1"), &[labels::TERMINATION_FINALIZER.to_owned()][..]));
+    assert_eq!(patched(place, cluster, name, &entry(&uid)).await.metadata.label("b"), Some("1"));
     patched(place, cluster, name, &NodePatch { remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()), ..no_change() }).await;
     cluster.delete_node(place.cluster(), name, "").await.expect("a Node can be deleted");
 }
