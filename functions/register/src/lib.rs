@@ -456,8 +456,8 @@ impl<P: Rights> Run<'_, P> {
         Ok(joined)
     }
 
-    /// Patches the Node as it is now: while it joins, others write it several times a second. Only taints are not added to a Node that has
-    /// changed: another run may have added them, and whoever they waited for may have removed them since.
+    /// Patches the Node as it is now, and no other of its name: while it joins, others write it several times a second. Only taints are not
+    /// added to a Node that has changed: another run may have added them, and whoever they waited for may have removed them since.
     async fn patch_node(&self, node: &Node, patch: NodePatch) -> Result<(), ClusterError> {
         let meta = &node.metadata;
         let version = if patch.add_taints.is_empty() { "" } else { &meta.resource_version };
@@ -493,8 +493,7 @@ impl<P: Rights> Run<'_, P> {
         let node = &nodes[0];
         let labels: BTreeMap<String, String> = initialized(node).into_iter().collect();
         if !labels.is_empty() {
-            let patch = NodePatch { labels, ..NodePatch::default() };
-            self.ports.cluster().patch_node(&claim.value.key.cluster, &node.metadata.name, "", &patch).await?;
+            self.patch_node(node, NodePatch { labels, ..NodePatch::default() }).await?;
         }
         let ready = advance(self.ports.store(), &claim, &Event::NodeReady, now).await?;
         report_initialized(&ready.value, &node.metadata.name, now, report);

@@ -243,6 +243,12 @@ impl<P: Rights> Executor<'_, P> {
         }
     }
 
+    /// The uid of the Node that was found under a name: a later one of that name is another machine's.
+    fn uid_of_node(&self, name: &str) -> String {
+        let found = self.objects.nodes.iter().find(|node| node.metadata.name == name);
+        found.map(|node| node.metadata.uid.clone()).unwrap_or_default()
+    }
+
     async fn write_objects(&mut self, findings: &Findings, report: &mut Report) {
         let (ports, cluster) = (self.ports, self.cluster);
         let has_time = || ports.clock().has_time_for(TIME_PER_STEP);
@@ -250,13 +256,13 @@ impl<P: Rights> Executor<'_, P> {
         for node in findings.demote_nodes.iter().take_while(|_| has_time()) {
             let on_demand = (labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
             let remove_labels = labels::OF_RESERVATIONS.iter().map(|label| (*label).to_owned()).collect();
-            let patch = NodePatch { labels: [on_demand].into(), remove_labels, ..NodePatch::default() };
+            let patch = NodePatch { uid: self.uid_of_node(node), labels: [on_demand].into(), remove_labels, ..NodePatch::default() };
             let demoted = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
             report.count(if demoted { "nodes_demoted" } else { "demotions_failed" });
         }
         for (node, class) in findings.hydrate.iter().take_while(|_| has_time()) {
             let label = (labels::EC2_NODE_CLASS.to_owned(), class.clone());
-            let patch = NodePatch { labels: [label].into(), ..NodePatch::default() };
+            let patch = NodePatch { uid: self.uid_of_node(node), labels: [label].into(), ..NodePatch::default() };
             let hydrated = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
             report.count(if hydrated { "nodes_hydrated" } else { "hydrations_failed" });
         }

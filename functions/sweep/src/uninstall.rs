@@ -8,14 +8,14 @@ use crate::Rights;
 use crate::collect::CLAIM_LEASE;
 use crate::execute::TIME_PER_STEP;
 use crate::{adopt, hand_over};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
 use whittle_api::k8s::{Kind as _, Node, Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
-    Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Phase, Revision, ShiftedZones, Stored, Uninstall, UninstallRequest,
-    step,
+    Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Machine, Phase, Revision, ShiftedZones, Stored, Uninstall,
+    UninstallRequest, step,
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
@@ -405,10 +405,11 @@ async fn tag_released<P: Rights>(ports: P, id: &InstanceId) -> Result<(), Handle
 
 /// Ensures that the Nodes of a machine stay and take pods: a command of `consolidate` that was rolled back may have closed them, and nobody
 /// opens the Node of an ended claim. False if one of them is being deleted, which the list may not have shown: without its finalizer it
-/// would vanish, while its machine runs on.
-async fn release_nodes<P: Rights>(ports: P, cluster: &ClusterName, nodes: &BTreeSet<&str>) -> Result<bool, HandleError> {
-    for node in nodes {
+/// would vanish, while its machine runs on. The same if its name is another Node's by now, which is left as it is.
+async fn release_nodes<P: Rights>(ports: P, cluster: &ClusterName, nodes: &BTreeMap<&str, &str>) -> Result<bool, HandleError> {
+    for (node, uid) in nodes {
         let patch = NodePatch {
+            uid: (*uid).to_owned(),
             unless_deleting: Safeguard::LeavingNodesDrained.stops(true),
             remove_taints: vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)],
             remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
@@ -424,10 +425,20 @@ async fn release_nodes<P: Rights>(ports: P, cluster: &ClusterName, nodes: &BTree
     Ok(true)
 }
 
-/// The names of a machine's Nodes.
-fn nodes_of<'o>(provider_id: &ProviderId, objects: &'o ClusterObjects) -> BTreeSet<&'o str> {
+/// The names of a machine's Nodes, each with its uid.
+fn nodes_of<'o>(provider_id: &ProviderId, objects: &'o ClusterObjects) -> BTreeMap<&'o str, &'o str> {
     let nodes = objects.nodes.iter().filter(|node| node.spec.provider_id == provider_id.as_str());
-    nodes.map(|node| node.metadata.name.as_str()).collect()
+    nodes.map(|node| (node.metadata.name.as_str(), node.metadata.uid.as_str())).collect()
+}
+
+/// The same, with the Node of which the claim knows: a list may lack it, and its uid with it. One that the list has is another machine's.
+fn nodes_to_release<'o>(claim: &'o Claim, machine: &Machine, objects: &'o ClusterObjects) -> BTreeMap<&'o str, &'o str> {
+    let mut nodes = nodes_of(&machine.provider_id, objects);
+    let named = claim.node_name().filter(|name| !objects.nodes.iter().any(|node| node.metadata.name == *name));
+    if let Some(name) = named {
+        nodes.entry(name).or_default();
+    }
+    nodes
 }
 
 /// Deletes the NodeClaim of a released machine. The machine and its Node stay.
@@ -449,8 +460,7 @@ async fn release_machine<P: Rights>(
         return Ok(()); // it is terminating already
     }
     let now = ports.clock().now();
-    // A list may lack the Node of which the claim knows.
-    let nodes = nodes_of(&machine.provider_id, objects).into_iter().chain(claim.value.node_name()).collect();
+    let nodes = nodes_to_release(&claim.value, machine, objects);
     match tag_released(ports, &machine.instance_id).await {
         // During a zonal shift EC2 may not show it although it runs: left for the next tick.
         Err(HandleError::Cloud(error)) if error.kind == CloudErrorKind::NotFound && shifted.have(machine) => return Ok(()),
@@ -464,7 +474,7 @@ async fn release_machine<P: Rights>(
     }
     if !release_nodes(ports, &key.cluster, &nodes).await? {
         report.count("nodes_leaving");
-        return Ok(()); // the next tick drains a Node that is being deleted
+        return Ok(()); // the next tick drains a Node that is being deleted, and sees one that came in its place
     }
     let released = save(ports.store(), claim, step(&claim.value, &Event::LetGo, now)?).await?;
     hand_over::show(ports, &released.value).await?;

@@ -740,3 +740,23 @@ fn a_node_that_always_changes_is_left_to_the_next_run_without_an_error() {
     assert_eq!(simulation.claim(&planned("a").key).phase.name(), "Launched", "a claim is not ahead of its Node");
     assert_eq!(run(&simulation).counted("registered"), 1);
 }
+
+/// The Node may be gone, and its name that of another machine's, on which nothing is known to be ready.
+#[test]
+fn a_node_is_initialized_by_its_uid() {
+    let simulation = still();
+    simulation.store(&owned(claim(), "a"));
+    simulation.create(node());
+    assert_eq!(run(&simulation).counted("registered"), 1);
+    simulation.change::<Node>("n", |known| {
+        known.spec.taints.clear();
+        known.status = ready(node()).status;
+    });
+    let uid = simulation.get::<Node>("n").unwrap().metadata.uid;
+    let (report, sent) = patches(&simulation, u32::MAX);
+    assert_eq!((report.counted("initialized"), simulation.claim(&planned("a").key).phase.name()), (0, "Registered"));
+    assert!(!sent.is_empty() && sent.iter().all(|patch| *patch == (uid.clone(), String::new())), "{sent:?}");
+    assert_eq!(simulation.get::<Node>("n").unwrap().metadata.label(labels::INITIALIZED), None);
+    assert_eq!(run(&simulation).counted("initialized"), 1);
+    assert_eq!(simulation.get::<Node>("n").unwrap().metadata.label(labels::INITIALIZED), Some("true"));
+}

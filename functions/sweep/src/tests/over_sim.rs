@@ -225,6 +225,33 @@ fn a_node_that_nobody_has_deleted_goes_only_if_it_is_the_one_that_was_seen() {
     }
 }
 
+/// Labels the Node of a look as one on demand, and with its class: how often either was done, and how often it failed.
+fn relabel(simulation: &TestWorld, objects: &ClusterObjects) -> [u64; 4] {
+    let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
+    let adapters = Adapters::all(&ports);
+    let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects, sightings: &[], failure: None };
+    let findings =
+        Findings { demote_nodes: vec!["n".to_owned()], hydrate: vec![("n".to_owned(), "another-class".to_owned())], ..Findings::default() };
+    let mut report = whittle_ports::Report::default();
+    block_on(executor.run(findings, &mut report)).unwrap();
+    ["nodes_demoted", "nodes_hydrated", "demotions_failed", "hydrations_failed"].map(|word| report.counted(word))
+}
+
+/// The Node that was read is gone, and another machine's has its name.
+#[test]
+fn a_node_is_relabelled_only_if_it_is_the_one_that_was_read() {
+    for (is_another, counts, class) in [(false, [1, 1, 0, 0], "another-class"), (true, [0, 0, 1, 1], "default")] {
+        let simulation = still();
+        simulation.create(super::node(true));
+        let mut objects = nodes_of(&simulation);
+        objects.nodes.iter_mut().filter(|_| is_another).for_each(|node| node.metadata.uid = "another".into());
+        assert_eq!(relabel(&simulation, &objects), counts);
+        let meta = simulation.get::<Node>("n").unwrap().metadata;
+        assert_eq!(meta.label(labels::EC2_NODE_CLASS), Some(class));
+        assert_eq!(meta.label(labels::CAPACITY_TYPE), (!is_another).then_some(labels::CAPACITY_ON_DEMAND));
+    }
+}
+
 /// An instance without the tag of the cluster is in no list of it.
 #[test]
 fn a_node_that_nobody_has_deleted_stays_while_its_machine_runs_under_other_tags() {

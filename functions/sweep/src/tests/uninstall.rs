@@ -3,14 +3,15 @@
 use super::over_sim::{kept, still, with_pool};
 use super::*;
 use futures::executor::block_on;
+use std::sync::Mutex;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ConditionStatus, KarpenterSign, conditions};
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ports::{Adapters, ClaimStore, LaunchTemplates, Leases, Mode, RecordReader, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, ClusterError, LaunchTemplates, Leases, Mode, NodePatch, RecordReader, Report, Settings};
 use whittle_sim::Simulation;
-use whittle_testkit::TestWorld;
+use whittle_testkit::{InterceptedApiServer, Interceptor, TestWorld};
 use whittle_units::{ClusterName, InstanceId, SignedDuration};
 
 /// One call of `whittle uninstall --yes`.
@@ -138,6 +139,43 @@ fn kept_nodes_lose_finalizer_and_owner_and_their_instance_is_no_orphan() {
     });
     let (first, second) = spared.twice(60);
     assert!(first.orphans.is_empty() && second.orphans.is_empty());
+}
+
+/// The uids of the Nodes that are changed.
+#[derive(Default)]
+struct Uids(Mutex<Vec<String>>);
+
+impl Interceptor for Uids {
+    fn patch_node(&self, _: &str, _: &str, patch: &NodePatch) -> Result<(), ClusterError> {
+        self.0.lock().unwrap().push(patch.uid.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn the_node_that_was_read_is_let_go_and_no_other_of_its_name() {
+    let simulation = still();
+    let (claim, _) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
+    simulation.store(&claim);
+    let uid = simulation.get::<Node>("n").unwrap().metadata.uid;
+    let ports = simulation.ports();
+    let server = InterceptedApiServer { ports: &ports, interceptor: Uids::default() };
+    let request = UninstallRequest { dry_run: false, ..dry_run(LeftNodes::Keep) };
+    let report = block_on(crate::uninstall(server.adapters(), &Settings::default(), &request)).unwrap();
+    assert_eq!((report.counted("let_go"), server.interceptor.0.into_inner().unwrap()), (1, vec![uid]));
+}
+
+/// The Node of which the claim knows is gone, and another machine has joined under its name.
+#[test]
+fn the_node_of_another_machine_keeps_finalizer_and_owner() {
+    let simulation = still();
+    let (claim, running) = with_machine(&simulation, &[labels::TERMINATION_FINALIZER]);
+    simulation.store(&claim);
+    simulation.change::<Node>("n", |node| node.spec.provider_id = "aws:///z/i-other".into());
+    assert_eq!(ask(&simulation, LeftNodes::Keep).counted("let_go"), 1);
+    let meta = simulation.get::<Node>("n").unwrap().metadata;
+    assert_eq!((meta.finalizers.len(), meta.owner_references.len()), (1, 1));
+    assert!(simulation.world().region.machines[&running].instance.is_alive());
 }
 
 /// Karpenter terminates machines with its tags that no NodeClaim names, and owns finalizers of that name.
