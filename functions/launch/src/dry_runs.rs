@@ -6,7 +6,7 @@ use crate::{Rights, Run, has_time};
 use std::collections::BTreeSet;
 use whittle_api::karpenter::{NodeClaim, Requirement, ResolvedSubnet};
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{ClassDryRun, Doorbell, DryRunFailure, DryRunPool, NodeClassRecord, Stored};
+use whittle_claims::{ClassDryRun, Doorbell, DryRunFailure, DryRunPool, DryRunResult, NodeClassRecord, Stored};
 use whittle_ec2::errors::ApiError;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, prepare};
 use whittle_ec2::instance_types::Unavailable;
@@ -15,13 +15,25 @@ use whittle_ports::{
     Clock, CloudError, CloudErrorKind, DryRuns, HandleError, InstanceRun, LaunchTemplates, Queues, Records, error_chain, unless_conflict,
 };
 use whittle_snapshot::{ClassParts, every_type};
-use whittle_units::ClaimName;
+use whittle_units::{ClaimName, SignedDuration};
 
 /// The batch of a dry run: part of the tags, on which permissions may depend.
 const BATCH: &str = "dry-run";
 
 /// What a user does about a call that is refused. It may be the account's own policies that refuse it.
 const REMEDY: &str = "allow this call for the role of launch, in its policy, its permissions boundary and the organization's policies";
+
+/// Clocks of two functions differ by less: a dry run is due by the time at which `refresh` is rung for it.
+const CLOCKS_DIFFER_BY: SignedDuration = SignedDuration::from_secs(1);
+
+/// What a dry run changed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Made {
+    /// Whether the class has to be shown otherwise than before.
+    is_news: bool,
+    /// When the class is tried again, if that is soon.
+    again_after: Option<SignedDuration>,
+}
 
 /// A launch that is tried with one class.
 #[derive(Debug)]
@@ -35,23 +47,29 @@ pub(crate) struct Trial {
 impl<P: Rights> Run<'_, P> {
     /// Makes the dry runs that are pending. One that EC2 does not answer stays pending.
     pub(crate) async fn make_dry_runs(&mut self, pending: Vec<Stored<ClassDryRun>>) -> Result<(), HandleError> {
-        let mut has_news = false;
+        let (mut is_news, mut again) = (false, BTreeSet::new());
         for run in pending {
             if !has_time(self.ports.clock()) || !self.take_token().await? {
                 self.report.count("dry_runs_postponed");
                 break;
             }
-            has_news |= self.make_dry_run(&run).await?;
+            let made = self.make_dry_run(&run).await?;
+            is_news |= made.is_news;
+            again.extend(made.again_after);
         }
-        if has_news {
-            self.ports.queues().send_now(Doorbell::Refresh { cluster: self.cluster.clone() }).await?;
+        let refresh = || Doorbell::Refresh { cluster: self.cluster.clone() };
+        if is_news {
+            self.ports.queues().send_now(refresh()).await?;
+        }
+        // It requests those that are due. Once for each result: if it is lost, the next refresh by schedule does it.
+        for delay in again {
+            self.ports.queues().send(refresh(), delay + CLOCKS_DIFFER_BY).await?;
         }
         Ok(())
     }
 
-    /// Whether the class has to be shown otherwise than before.
-    async fn make_dry_run(&mut self, run: &Stored<ClassDryRun>) -> Result<bool, HandleError> {
-        let Some(record) = self.facts.class(&run.value.class) else { return Ok(false) };
+    async fn make_dry_run(&mut self, run: &Stored<ClassDryRun>) -> Result<Made, HandleError> {
+        let Some(record) = self.facts.class(&run.value.class) else { return Ok(Made::default()) };
         let names_profile = record.class.spec.instance_profile.is_some();
         let failure = match self.facts.trial(&run.value.pools, record) {
             Ok(Some(trial)) => match self.try_launch(&trial, names_profile).await {
@@ -59,18 +77,25 @@ impl<P: Rights> Run<'_, P> {
                 Err(error) => {
                     tracing::warn!(cluster = %self.cluster, class = %run.value.class, %error, "the dry run has no result");
                     self.report.count("dry_runs_undecided");
-                    return Ok(false);
+                    return Ok(Made::default());
                 }
             },
             // There is nothing to try: what keeps the class from launching is shown elsewhere.
             Ok(None) => None,
-            Err(error) => Some(DryRunFailure { reason: "UserDataSizeLimitExceeded".to_owned(), message: error_chain(&error) }),
+            Err(error) => {
+                let reason = "UserDataSizeLimitExceeded".to_owned();
+                Some(DryRunFailure { reason, message: error_chain(&error), may_pass: false })
+            }
         };
         self.report.count(if failure.is_none() { "dry_runs_passed" } else { "dry_runs_failed" });
         let made = run.value.made(failure, self.ports.clock().now());
         // A conflict: the class has changed meanwhile, and another dry run was requested.
         let written = unless_conflict(self.ports.store().write(self.cluster, &made, run.revision).await)?;
-        Ok(written.is_some() && made.failure() != run.value.failure())
+        if written.is_none() {
+            return Ok(Made::default());
+        }
+        let again_after = made.result.as_ref().and_then(DryRunResult::again_after);
+        Ok(Made { is_news: made.failure() != run.value.failure(), again_after })
     }
 
     /// Why the launch is not permitted, if so; an error if EC2 does not say.
@@ -109,10 +134,11 @@ fn refusal(reason: &str, error: CloudError) -> Result<DryRunFailure, CloudError>
 }
 
 fn failure(reason: &str, error: &CloudError, remedy: &str) -> DryRunFailure {
-    DryRunFailure { reason: reason.to_owned(), message: format!("{error}. Remedy: {remedy}") }
+    DryRunFailure { reason: reason.to_owned(), message: format!("{error}. Remedy: {remedy}"), may_pass: false }
 }
 
-/// Why nothing can be launched with the instance profile that a class names, if the error says so.
+/// Why nothing can be launched with the instance profile that a class names, if the error says so. EC2 learns of a profile, and of its role,
+/// some seconds after IAM.
 pub(crate) fn profile_failure(error: &CloudError) -> Option<DryRunFailure> {
     let known = ApiError::client(error.code.as_str(), error.message.as_str());
     let (reason, remedy) = if known.is_instance_profile_missing() {
@@ -122,7 +148,8 @@ pub(crate) fn profile_failure(error: &CloudError) -> Option<DryRunFailure> {
     } else {
         return None;
     };
-    Some(failure(reason, error, remedy))
+    let remedy = format!("wait if it is new, because EC2 learns of it within a minute and is asked again; otherwise {remedy}");
+    Some(DryRunFailure { may_pass: true, ..failure(reason, error, &remedy) })
 }
 
 impl Facts {

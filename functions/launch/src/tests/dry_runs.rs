@@ -9,12 +9,17 @@ use std::sync::Arc;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 use whittle_claims::{Bucket, BucketName, ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision, ShiftedZones};
-use whittle_ec2::fleet::{LaunchError, MinValuesPolicy};
+use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchError, LaunchTemplate, MinValuesPolicy};
+use whittle_ec2::instance::Instance;
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, CloudError, CloudErrorKind, Mode, RecordReader, Records, Settings, TokenBuckets};
+use whittle_ports::{
+    Adapters, Answer, CloudError, CloudErrorKind, DryRuns, Fleets, InstanceRun, Instances, LaunchTemplates, Mode, RecordReader, Records,
+    Settings, TokenBuckets,
+};
+use whittle_sim::SimPorts;
 use whittle_snapshot::{Reserved, TypeInputs};
 use whittle_testkit::{TestWorld, at};
-use whittle_units::ClusterName;
+use whittle_units::{ClusterName, InstanceId};
 
 const CLASS: &str = "gone";
 
@@ -23,8 +28,8 @@ fn pool(name: &str, requirements: Vec<Requirement>) -> DryRunPool {
 }
 
 fn request(simulation: &TestWorld, subject: &str) {
-    let known = known(simulation);
-    let requested = ClassDryRun::requested(known.as_ref(), CLASS, subject, &[pool("default", Vec::new())], at(0)).unwrap();
+    let (known, now) = (known(simulation), simulation.world().now());
+    let requested = ClassDryRun::requested(known.as_ref(), CLASS, subject, &[pool("default", Vec::new())], now).unwrap();
     let ports = simulation.ports();
     let expected = block_on(ports.read::<ClassDryRun>(&cluster(), CLASS)).unwrap().map_or(Revision::ABSENT, |known| known.revision);
     block_on(ports.write(&cluster(), &requested, expected)).unwrap();
@@ -70,6 +75,110 @@ fn a_call_that_is_not_permitted_is_named_and_shown() {
         assert_eq!(simulation.doorbells(), [Function::Refresh]);
         assert!(simulation.world().region.machines.is_empty());
     }
+}
+
+/// EC2, which says this of the instance profile of each instance.
+struct OfProfile<'a> {
+    inner: &'a SimPorts,
+    message: &'static str,
+}
+
+impl DryRuns for OfProfile<'_> {
+    fn dry_run_fleet(&self, request: &FleetRequest) -> impl Answer<(), CloudError> {
+        self.inner.dry_run_fleet(request)
+    }
+    async fn dry_run_instance(&self, _: &InstanceRun<'_>) -> Result<(), CloudError> {
+        let (code, message) = ("InvalidParameterValue".to_owned(), self.message.to_owned());
+        Err(CloudError { kind: CloudErrorKind::Invalid, call: "RunInstances", code, message })
+    }
+}
+
+impl Fleets for OfProfile<'_> {
+    fn create_fleet(&self, request: &FleetRequest) -> impl Answer<FleetAnswer, CloudError> {
+        self.inner.create_fleet(request)
+    }
+    fn fleet(&self, id: &str, request: &FleetRequest) -> impl Answer<Option<FleetAnswer>, CloudError> {
+        self.inner.fleet(id, request)
+    }
+}
+
+impl LaunchTemplates for OfProfile<'_> {
+    fn ensure_launch_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError> {
+        self.inner.ensure_launch_template(template)
+    }
+}
+
+impl Instances for OfProfile<'_> {
+    fn of_cluster(&self, cluster: &ClusterName) -> impl Answer<Vec<Instance>, CloudError> {
+        self.inner.of_cluster(cluster)
+    }
+    fn instance(&self, id: &InstanceId) -> impl Answer<Option<Instance>, CloudError> {
+        self.inner.instance(id)
+    }
+    fn tagged(&self, key: &str, value: &str) -> impl Answer<Vec<Instance>, CloudError> {
+        self.inner.tagged(key, value)
+    }
+}
+
+/// A class that names its instance profile.
+fn with_own_profile() -> TestWorld {
+    let simulation = with_class();
+    let ports = simulation.ports();
+    let mut stored = block_on(ports.read::<NodeClassRecord>(&cluster(), CLASS)).unwrap().unwrap();
+    stored.value.class.spec.instance_profile = Some("p".into());
+    block_on(ports.write(&cluster(), &stored.value, stored.revision)).unwrap();
+    simulation
+}
+
+/// A run while EC2 says this of the profile: what it counts, and the seconds at which `refresh` is rung for from then on.
+fn run_while(simulation: &TestWorld, message: &'static str) -> (u64, Vec<i64>) {
+    let ports = simulation.ports();
+    let cloud = OfProfile { inner: &ports, message };
+    let adapters = Adapters { store: &ports, cloud: &cloud, cluster: &ports, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(adapters, &Settings::default(), &cluster(), &[])).unwrap();
+    (report.counted("dry_runs_failed"), refreshes(simulation))
+}
+
+fn refreshes(simulation: &TestWorld) -> Vec<i64> {
+    let world = simulation.world();
+    let rung = world.queues.waiting().filter(|message| message.function == Function::Refresh);
+    rung.map(|message| message.visible_at.duration_since(at(0)).as_secs()).collect()
+}
+
+#[test]
+fn a_profile_or_role_that_ec2_does_not_know_yet_is_asked_for_again_soon() {
+    for (message, reason) in [
+        ("Value (p) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", "InstanceProfileNotFound"),
+        ("IAM Instance Profile \"p\" has no associated IAM Roles", "InstanceProfileWithoutRole"),
+    ] {
+        let mut simulation = with_own_profile();
+        request(&simulation, "a");
+        assert_eq!(run_while(&simulation, message), (1, vec![0, 16]), "it is shown, and due fifteen seconds later");
+        let failure = outcome(&simulation).unwrap().unwrap();
+        assert_eq!((failure.reason.as_str(), failure.may_pass), (reason, true));
+        assert!(failure.message.contains("Remedy: wait if it is new"), "{}", failure.message);
+        for (second, expected) in [(18, vec![79]), (81, vec![142]), (144, Vec::new())] {
+            simulation.run_until(at(second));
+            request(&simulation, "a");
+            assert_eq!(run_while(&simulation, message), (1, expected), "nothing new at {second}");
+        }
+        simulation.run_until(at(444));
+        request(&simulation, "a");
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("dry_runs_passed"), 1);
+        assert_eq!((outcome(&simulation), refreshes(&simulation)), (Some(None), vec![444]), "the class is ready");
+    }
+}
+
+#[test]
+fn neither_an_error_about_something_else_nor_a_refusal_rings_for_a_second_look() {
+    let simulation = with_own_profile();
+    request(&simulation, "a");
+    assert_eq!(run_while(&simulation, "The volume size is invalid"), (0, Vec::new()));
+    assert!(known(&simulation).unwrap().is_pending(), "the next run asks again");
+    simulation.world().region.denied.insert("RunInstances");
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("dry_runs_failed"), 1);
+    assert_eq!(refreshes(&simulation), [0]);
+    assert!(!outcome(&simulation).unwrap().unwrap().may_pass);
 }
 
 #[test]

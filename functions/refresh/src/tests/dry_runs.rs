@@ -22,9 +22,13 @@ fn world() -> TestWorld {
 
 /// Records what `launch` found out.
 fn answer(simulation: &TestWorld, failure: Option<&str>) {
+    let refusal = |reason: &str| DryRunFailure { reason: reason.into(), message: "CreateFleet failed: denied".into(), may_pass: false };
+    answer_with(simulation, failure.map(refusal));
+}
+
+fn answer_with(simulation: &TestWorld, failure: Option<DryRunFailure>) {
     let ports = simulation.ports();
     let stored = block_on(ports.read::<ClassDryRun>(&cluster(), "default")).unwrap().unwrap();
-    let failure = failure.map(|reason| DryRunFailure { reason: reason.into(), message: "CreateFleet failed: denied".into() });
     let now = simulation.world().now();
     block_on(ports.write(&cluster(), &stored.value.made(failure, now), stored.revision)).unwrap();
 }
@@ -70,6 +74,23 @@ fn a_class_whose_launches_are_not_permitted_is_not_ready_and_says_why() {
     answer(&simulation, None);
     run(&simulation);
     assert_eq!(validation(&simulation), (true, "ValidationSucceeded".to_owned()));
+}
+
+#[test]
+fn what_may_be_too_new_for_ec2_is_asked_about_again_after_seconds() {
+    let mut simulation = world();
+    let too_new = DryRunFailure { reason: "InstanceProfileNotFound".into(), message: "unknown".into(), may_pass: true };
+    answer_with(&simulation, Some(too_new));
+    assert_eq!(run(&simulation).counted("dry_runs_pending"), 0);
+    assert_eq!(validation(&simulation), (false, "InstanceProfileNotFound".to_owned()));
+    simulation.run_for(SignedDuration::from_secs(10));
+    assert_eq!(run(&simulation).counted("dry_runs_pending"), 0, "it has just been asked");
+    simulation.run_for(SignedDuration::from_secs(5));
+    assert_eq!(run(&simulation).counted("dry_runs_pending"), 1);
+    assert!(!validation(&simulation).0, "not before the answer");
+    answer(&simulation, None);
+    run(&simulation);
+    assert!(validation(&simulation).0);
 }
 
 #[test]
