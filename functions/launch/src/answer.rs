@@ -31,7 +31,7 @@ const PASSING_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// EC2 knows an instance profile and its role by then, if there are any: what it says of them is not over soon.
 const PROFILE_KNOWN_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// How long the outcome of a call may stay unknown: EC2 shows the instances that it started much sooner.
-const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
+pub(crate) const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 /// Attempts to assign an instance to a claim that others write concurrently.
 const ASSIGN_ATTEMPTS_MAX: usize = 3;
 
@@ -77,7 +77,8 @@ impl<P: Rights> Run<'_, P> {
             // Instances that no response listed may be running: look them up before others are launched.
             self.report.count("untold");
             let message = "EC2 has not reported the outcome of the fleet yet; it is checked again";
-            return self.keep_waiting(batch, CreateReason::LaunchFailed, message, FLEET_POLL_DELAY).await;
+            let waiting = self.waiting(batch).await?;
+            return self.keep_waiting(waiting, CreateReason::LaunchFailed, message, FLEET_POLL_DELAY).await;
         }
         let waiting = self.waiting(batch).await?;
         let quota = answer.errors.iter().find(|error| is_quota(error));
@@ -114,7 +115,7 @@ impl<P: Rights> Run<'_, P> {
     /// Schedules a second lookup of the instances of a call that is not in the store, before it is made.
     pub(crate) async fn retry_lookup(&self, batch: &Batch) -> Result<(), HandleError> {
         let message = "the plan is older than its launch; EC2 is checked again for instances that were started already";
-        self.keep_waiting(batch, CreateReason::LaunchFailed, message, USER_ACTION_RETRY_DELAY).await
+        self.keep_waiting(self.waiting(batch).await?, CreateReason::LaunchFailed, message, USER_ACTION_RETRY_DELAY).await
     }
 
     /// Only a person can request a quota increase, so the NodePool gets an Event. Publishing is best effort.
@@ -347,16 +348,26 @@ impl<P: Rights> Run<'_, P> {
         Ok(None)
     }
 
-    /// A call that failed as a whole.
-    pub(crate) async fn failed(&mut self, batch: &Batch, error: CloudError) -> Result<(), HandleError> {
+    /// A call that failed as a whole. `alive` are instances that it started when it was made before; `held` as for [`Run::call`].
+    pub(crate) async fn failed(
+        &mut self,
+        batch: &Batch,
+        error: CloudError,
+        alive: &[FleetInstance],
+        held: Option<&[Stored<Claim>]>,
+    ) -> Result<(), HandleError> {
+        if !alive.is_empty() {
+            // They run and cost money, whatever becomes of the others.
+            self.assign_instances(batch, alive, None).await?;
+        }
         let now = self.ports.clock().now();
         let fault = if error.kind == CloudErrorKind::Unknown { Fault::Server } else { Fault::Client };
         let known = ApiError { fault, ..ApiError::client(&error.code, &error.message) };
         let is_elsewhere = error.kind == CloudErrorKind::InsufficientCapacity || known.is_service_linked_role_missing();
+        let waiting = self.waiting(batch).await?;
         if is_elsewhere && !known.is_fleet_quota() {
             let outs = machine::whole_call_stock_outs(&self.facts, batch, &error.code, &error.message, now);
             self.ports.store().put_stock_outs(&outs).await?;
-            let waiting = self.waiting(batch).await?;
             match waiting.first() {
                 Some(claim) if known.is_vcpu_quota() => self.publish_quota(&claim.value, &error.code, &error.message).await,
                 Some(claim) if known.create_reason().needs_user_action() => {
@@ -366,7 +377,8 @@ impl<P: Rights> Run<'_, P> {
             }
             return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string()).await;
         }
-        let waited = now.duration_since(batch.created_at);
+        // Since they were planned: this may not be their first call.
+        let waited = oldest(&waiting, now);
         let is_refused = needs_user_action(&known, waited);
         let delay = match error.kind {
             _ if known.is_fleet_quota() => USER_ACTION_RETRY_DELAY,
@@ -382,19 +394,31 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         let reason = CreateReason::of(&error.to_string());
-        if is_refused && let Some(claim) = self.waiting(batch).await?.first() {
+        if let Some(claim) = waiting.first().filter(|_| is_refused) {
             self.publish_refusal(&claim.value, reason, batch, &error.to_string()).await;
             self.look_at_profile(&known, batch, waited).await?;
         }
-        self.keep_waiting(batch, reason, &format!("{}: {error}", reason.advice()), delay).await
+        let message = format!("{}: {error}", reason.advice());
+        if self.has_started_nothing(batch, &error, &waiting, held).await? {
+            // Another call, by what the class and EC2's capacity are then: the class may not be ready any more, or have been corrected.
+            let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
+            return self.replace_token(waiting, &batch.id, Some(&erred), delay).await;
+        }
+        self.keep_waiting(waiting, reason, &message, delay).await
     }
 
-    /// The members keep waiting for the same call, which is retried after `delay`.
-    async fn keep_waiting(&self, batch: &Batch, reason: CreateReason, message: &str, delay: SignedDuration) -> Result<(), HandleError> {
+    /// These claims keep waiting for the same call, which is retried after `delay`.
+    async fn keep_waiting(
+        &self,
+        waiting: Vec<Stored<Claim>>,
+        reason: CreateReason,
+        message: &str,
+        delay: SignedDuration,
+    ) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
         let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.to_owned() };
         let mut changed = Vec::new();
-        for claim in self.waiting(batch).await? {
+        for claim in waiting {
             let mut next = step(&claim.value, &erred, now)?;
             next.look_again_at = now.checked_add(delay).ok();
             changed.push((claim, next));

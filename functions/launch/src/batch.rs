@@ -9,8 +9,8 @@ use whittle_units::{ClaimName, SignedDuration, Timestamp};
 /// Longer than EC2 remembers client tokens, and than any claim waits for its instance.
 const RETENTION: SignedDuration = SignedDuration::from_hours(48);
 
-/// A fleet call with all its parameters. Written by `launch` alone; only `fleet_id`, `open_since`, `looks_first` and `looked_at`
-/// change after it is created.
+/// A fleet call with all its parameters. Written by `launch` alone; only `fleet_id`, `open_since`, `looks_first`, `looked_at` and
+/// `refused_since` change after it is created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
     /// The client token: stored on claims in `Launching`, and in a tag of the instances.
@@ -41,6 +41,10 @@ pub(crate) struct Batch {
     /// When EC2 showed no instance of a call that may have been lost. The call has not been made since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) looked_at: Option<Timestamp>,
+    /// Since when EC2 has refused to make the call again, of which it is unknown what it started before. No call since then may have
+    /// started anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused_since: Option<Timestamp>,
 }
 
 impl Record for Batch {

@@ -1,6 +1,6 @@
 //! One fleet call: its instances are looked up before it is repeated, and when its response does not account for all of them.
 
-use crate::answer::Outcome;
+use crate::answer::{OUTCOME_TIMEOUT, Outcome};
 use crate::batch::Batch;
 use crate::machine;
 use crate::{Rights, Run};
@@ -36,10 +36,10 @@ pub(crate) enum Call {
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Creates the launch templates, then the fleet, then settles its response. `fresh` are the members as this run has just stored them,
-    /// if nobody else can have made the call.
-    pub(crate) async fn call(&mut self, batch: &Batch, which: Call, mut fresh: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
-        let mut ended = BTreeSet::new();
+    /// Creates the launch templates, then the fleet, then settles its response. `held` are the members as this run has just stored them,
+    /// if nobody has made the stored call before.
+    pub(crate) async fn call(&mut self, batch: &Batch, which: Call, held: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
+        let (mut alive, mut ended) = (Vec::new(), BTreeSet::new());
         if which != Call::First {
             let found = self.find_instances(batch).await?;
             if found.is_complete(batch) {
@@ -60,11 +60,12 @@ impl<P: Rights> Run<'_, P> {
                 self.report.count("looked_for");
                 return self.retry_lookup(batch).await;
             }
-            ended = found.ended;
+            (alive, ended) = (found.alive, found.ended);
         }
         if let Err(error) = self.ensure_templates(&batch.node_class, &batch.templates).await {
-            return self.failed(batch, error).await;
+            return self.failed(batch, error, &alive, held.as_deref()).await;
         }
+        let mut is_fresh = which == Call::First;
         let answer = match self.ports.cloud().create_fleet(&batch.request).await {
             Ok(answer) => answer,
             // A call with this token was made, and with other parameters: by another version of Whittle, which writes them in another way,
@@ -73,13 +74,13 @@ impl<P: Rights> Run<'_, P> {
             Err(error) if error.kind == CloudErrorKind::IdempotencyMismatch => {
                 tracing::warn!(%error, batch = %batch.id, "its token was used for another call: the instances of that are looked for");
                 self.report.count("token_used");
-                fresh = None; // the members may have instances of that call
+                is_fresh = false; // the members may have instances of that call
                 FleetAnswer::default()
             }
             Err(error) => {
                 // It may have failed because a template was deleted.
                 self.templates.clear();
-                return self.failed(batch, error).await;
+                return self.failed(batch, error, &alive, held.as_deref()).await;
             }
         };
         let (mut answer, since) = self.complete_response(batch, answer).await?;
@@ -87,7 +88,7 @@ impl<P: Rights> Run<'_, P> {
         let known = answer.instances.len() + ended.len();
         let is_open = answer.errors.is_empty() && known < batch.members.len();
         let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
-        self.settle(batch, &answer, outcome, fresh).await
+        self.settle(batch, &answer, outcome, held.filter(|_| is_fresh)).await
     }
 
     /// Whether a member has a machine, so that its call was made, even while EC2 lists none of it.
@@ -167,6 +168,45 @@ impl<P: Rights> Run<'_, P> {
         let alive = self.find_instances(batch).await?.alive;
         merge(&mut answer, FleetAnswer { instances: alive, ..FleetAnswer::default() });
         Ok((answer, since))
+    }
+
+    /// Whether the claims of a call that failed may have another one: nothing was started for them, now or before. `held` as for
+    /// [`Run::call`]; `waiting` are its members that have no instance.
+    pub(crate) async fn has_started_nothing(
+        &self,
+        batch: &Batch,
+        error: &CloudError,
+        waiting: &[Stored<Claim>],
+        held: Option<&[Stored<Claim>]>,
+    ) -> Result<bool, HandleError> {
+        match error.kind {
+            // From now on something may have been started.
+            CloudErrorKind::Unknown => {
+                self.store_refusal(batch, None).await?;
+                return Ok(false);
+            }
+            CloudErrorKind::Throttled => return Ok(false),
+            _ => {}
+        }
+        // A run that takes the claims to make the call as well changes them first.
+        let is_own = |claim: &Stored<Claim>, own: &Stored<Claim>| own.value.key == claim.value.key && own.revision == claim.revision;
+        if held.is_some_and(|held| waiting.iter().all(|claim| held.iter().any(|own| is_own(claim, own)))) {
+            return Ok(true);
+        }
+        // It was made before, and that is not refused in hindsight: until EC2 would show its instances, the same call is made again.
+        let now = self.ports.clock().now();
+        let since = batch.refused_since.unwrap_or(now);
+        self.store_refusal(batch, Some(since)).await?;
+        Ok(!Safeguard::OpenCallsAwaited.stops(now.duration_since(since) < OUTCOME_TIMEOUT))
+    }
+
+    async fn store_refusal(&self, batch: &Batch, since: Option<Timestamp>) -> Result<(), HandleError> {
+        if batch.refused_since == since {
+            return Ok(());
+        }
+        let next = |known: Option<Batch>, _| known.map(|known| Batch { refused_since: since, ..known });
+        update_record(self.ports, self.cluster, &batch.id, 1, next).await?;
+        Ok(())
     }
 
     /// Stores since when the instances of a fleet are not all known, and the fleet's id, so that it can be described even if no

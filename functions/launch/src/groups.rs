@@ -186,7 +186,7 @@ impl<P: Rights> Run<'_, P> {
         let which = if Safeguard::OldPlansLookFirst.stops(oldest >= ABANDONED_AFTER) { unstored_call(oldest) } else { Call::First };
         let batch = plan::batch(&id, members, &group.node_class, &group.launch, self.ports.clock().now());
         let Some(batch) = self.store_batch(batch, which).await? else { return Ok(()) };
-        self.call(&batch, which, (which == Call::First).then_some(claims)).await
+        self.call(&batch, which, Some(claims)).await
     }
 
     /// Stores a new call. `None` if another run stored it first: that run makes it.

@@ -282,7 +282,8 @@ impl<P: Rights> Run<'_, P> {
                     (None, true) => unstored_call(oldest(&claims, now)),
                     (None, false) => Call::Repeat,
                 };
-                self.call(&batch.value, which, None).await?;
+                let held = (which != Call::Repeat).then_some(members);
+                self.call(&batch.value, which, held).await?;
             }
             return Ok(Vec::new());
         }
@@ -296,7 +297,7 @@ impl<P: Rights> Run<'_, P> {
             let members = group.claims.iter().map(|claim| claim.value.key.name.clone()).collect();
             let batch = plan::batch(id, members, &group.node_class, &group.launch, self.ports.clock().now());
             if let Some(batch) = self.store_batch(batch, which).await? {
-                self.call(&batch, which, None).await?;
+                self.call(&batch, which, Some(group.claims)).await?;
             }
         }
         // Claims whose requests have diverged wait for their own call.
@@ -319,14 +320,18 @@ impl<P: Rights> Run<'_, P> {
             }
             LaunchDisposition::NodeClassNotReady => self.give_up(vec![claim], DeletionReason::NodeClassNotReady, &message).await,
             LaunchDisposition::Retry(reason) => {
-                let name = claim.value.key.name.clone();
+                let (name, now) = (claim.value.key.name.clone(), self.ports.clock().now());
+                let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { CLASS_REFRESH_DELAY } else { USER_ACTION_RETRY_DELAY };
                 let event = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.clone() };
-                unless_outdated(advance(self.ports.store(), &claim, &event, self.ports.clock().now()).await)?;
+                let mut next = whittle_claims::step(&claim.value, &event, now)?;
+                if matches!(next.phase, Phase::Launching { .. }) {
+                    next.look_again_at = now.checked_add(delay).ok();
+                }
+                unless_outdated(save(self.ports.store(), &claim, next).await)?;
                 self.report.count("retried");
                 if matches!(error, LaunchError::Taint(_)) {
                     self.publish(&claim.value, "LaunchRefused", &message).await;
                 }
-                let delay = if matches!(error, LaunchError::NodeClassChanged(_)) { CLASS_REFRESH_DELAY } else { USER_ACTION_RETRY_DELAY };
                 requeues.entry(delay).or_default().push(name);
                 Ok(())
             }

@@ -278,5 +278,6 @@ pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch:
         open_since: None,
         looks_first: false,
         looked_at: None,
+        refused_since: None,
     }
 }

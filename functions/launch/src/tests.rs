@@ -6,6 +6,7 @@ mod over_sim;
 mod overlaid;
 mod placed;
 mod profiles;
+mod refused;
 mod repeated;
 mod requests;
 mod type_settings;

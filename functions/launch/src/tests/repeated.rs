@@ -37,7 +37,7 @@ pub(super) fn ready(simulation: TestWorld) -> TestWorld {
 }
 
 /// Two claims of one call, whose machines run.
-fn two_of_one_call() -> (TestWorld, [Claim; 2], [InstanceId; 2]) {
+pub(super) fn two_of_one_call() -> (TestWorld, [Claim; 2], [InstanceId; 2]) {
     let simulation = with_class();
     let planned = [keep(&simulation, 1), keep(&simulation, 2)];
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
@@ -58,7 +58,7 @@ fn end(simulation: &Simulation, id: &InstanceId) {
 }
 
 /// Reverts the claim to its state before its instance was assigned.
-fn revert_to_launching(simulation: &Simulation, claim: &Claim) {
+pub(super) fn revert_to_launching(simulation: &Simulation, claim: &Claim) {
     let token = simulation.world().region.machines.values().next().unwrap().instance.tags[whittle_api::labels::TAG_LAUNCH].clone();
     let begun = Claim { look_again_at: None, phase: Phase::Launching { client_token: token, since: at(0), attempts: 1 }, ..claim.clone() };
     put(simulation, &begun);

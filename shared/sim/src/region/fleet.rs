@@ -76,6 +76,7 @@ impl Region {
         now: Timestamp,
         dice: &mut Dice,
     ) -> Result<FleetAnswer, CloudError> {
+        self.permits("CreateFleet")?;
         if let Some(known) = self.fleets.get(&request.client_token).filter(|known| self.remembers(known.at, now)) {
             if known.request != *request || known.allocation != allocation {
                 let text = "the client token was used with other parameters before";
