@@ -35,6 +35,9 @@ const KUBELET_DEAD_AFTER: SignedDuration = SignedDuration::from_mins(5);
 /// Pods that are leaving are looked at again after one of so many parts of the time that they have taken: those that end within half a
 /// minute, as most do, each second.
 const LEAVING_SHARE: i64 = 20;
+/// The same of the time that is left to the last of them, where that is long: each half minute for hours, and every five seconds in the last
+/// ten minutes.
+const LEFT_SHARE: i64 = 120;
 /// A pod may have been bound just before the taint took effect, so an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
@@ -440,21 +443,24 @@ fn next_delay(plan: &Drain, moved: Moved, still_for: SignedDuration, now: Timest
 }
 
 /// One second while volumes are being detached; much longer once one has not been for a while, as where nobody detaches it any more, but
-/// never past the deadline up to which it is waited for.
+/// never past the deadline up to which it is waited for. Those of a pod that came later are detached after it has left.
 fn detachment_delay(claim: &Claim, now: Timestamp) -> SignedDuration {
-    let since = find(&claim.conditions, VOLUMES_DETACHED).and_then(|waits| waits.last_transition_time).unwrap_or(now);
+    let waits_since = find(&claim.conditions, VOLUMES_DETACHED).and_then(|waits| waits.last_transition_time);
+    let since = waits_since.max(claim.drain_moved_at).unwrap_or(now);
     let delay = if now.duration_since(since) >= BLOCKED_AFTER { BLOCKED_DELAY } else { SHORT_DELAY };
     let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
     let to_deadline = deadline.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
     to_deadline.map_or(delay, |left| left.min(delay))
 }
 
-/// When to look again at pods that end by themselves: as often as they have shown to take their time, and once the kubelet has killed them.
-/// Nothing tells of their end, which is seen the later the longer it took, by a twentieth at most.
+/// When to look again at pods that end by themselves: as often as they have shown to take their time, and once the kubelet has killed them,
+/// which is before the deadline: those that would take longer have been told again. Nothing tells of their end, which is seen the later the
+/// longer it took, by a twentieth at most.
 fn leaving_delay(leaving: Leaving, now: Timestamp) -> SignedDuration {
-    let share = SignedDuration::from_secs(now.duration_since(leaving.told_at).as_secs() / LEAVING_SHARE);
-    let killed_in = leaving.killed_by.duration_since(now) + SHORT_DELAY;
-    share.min(killed_in).clamp(SHORT_DELAY, POLL_DELAY)
+    let share = |time: SignedDuration, parts: i64| SignedDuration::from_secs(time.as_secs() / parts);
+    let left = leaving.killed_by.duration_since(now);
+    let longest = share(left, LEFT_SHARE).clamp(POLL_DELAY, BLOCKED_DELAY);
+    share(now.duration_since(leaving.told_at), LEAVING_SHARE).min(left + SHORT_DELAY).clamp(SHORT_DELAY, longest)
 }
 
 pub(crate) fn awaiting(attached: &[String]) -> String {

@@ -60,6 +60,13 @@ fn leaving(seconds: i64) -> Pod {
     pod
 }
 
+/// It ends before its time.
+fn end(scene: &Scene) {
+    let mut world = scene.world();
+    let now = world.now();
+    assert!(world.cluster.objects.delete::<Pod>("default/slow-0", now));
+}
+
 #[test]
 fn pods_that_take_long_to_end_are_looked_at_less_often() {
     let mut scene = Scene::of(&ending(None));
@@ -68,10 +75,38 @@ fn pods_that_take_long_to_end_are_looked_at_less_often() {
     // Those that a budget holds change nothing.
     let mut scene = held(None);
     scene.create(leaving(3600));
-    assert_eq!([0, 20, 60, 1000].map(|second| delay(&mut scene, second)), [1, 1, 3, 5]);
+    assert_eq!([0, 20, 60, 1000, 3000].map(|second| delay(&mut scene, second)), [1, 1, 3, 21, 5]);
     // Another one is told to leave: it may end at once.
     scene.create(pod("free-0"));
-    assert_eq!(delay(&mut scene, 1010), 1);
+    assert_eq!(delay(&mut scene, 3010), 1);
+}
+
+#[test]
+fn pods_that_have_hours_to_end_are_looked_at_each_half_minute_until_the_last_hour() {
+    let mut scene = Scene::of(&ending(None));
+    scene.create(leaving(6 * 3600));
+    assert_eq!([0, 100, 400, 600, 7200, 18_000].map(|second| delay(&mut scene, second)), [1, 5, 20, 30, 30, 30]);
+    assert_eq!([19_800, 21_000, 21_590, 21_597, 21_600].map(|second| delay(&mut scene, second)), [15, 5, 5, 4, 1]);
+    // It has ended before its time: the machine goes with the next look.
+    let mut scene = Scene::of(&ending(None));
+    scene.create(leaving(6 * 3600));
+    assert_eq!(delay(&mut scene, 7200), 30);
+    end(&scene);
+    scene.set_time(7230);
+    assert_eq!(scene.run().counted("termination_sent"), 1);
+}
+
+/// A pod that was given longer than there is time is told again at once, and those told by then have ended by the deadline.
+#[test]
+fn a_drain_never_oversleeps_its_deadline_whatever_time_pods_were_given() {
+    let mut scene = Scene::of(&ending(Some(at(10_000))));
+    scene.create(leaving(6 * 3600));
+    scene.set_time(600);
+    assert_eq!(scene.run().counted("forced"), 1);
+    assert_eq!(scene.get::<Pod>("default/slow-0").unwrap().metadata.deletion_timestamp, Some(at(10_000)));
+    let mut scene = Scene::of(&ending(Some(at(10_000))));
+    scene.create(leaving(10_000));
+    assert_eq!([5000, 8200, 9994, 9999].map(|second| delay(&mut scene, second)), [30, 15, 5, 2]);
 }
 
 #[test]
@@ -115,6 +150,17 @@ fn a_volume_that_is_not_detached_is_looked_at_less_often_after_a_while() {
     assert_eq!([0, 5, 6, 304].map(|second| delay(&mut scene, second)), [5, 1, 1, 1], "the first is that of an empty node");
     assert_eq!([305, 335, 3600].map(|second| delay(&mut scene, second)), [30, 30, 30]);
     assert_eq!(scene.claim().phase.name(), "Draining");
+}
+
+/// A pod that was bound past the scheduler, and may have mounted another volume.
+#[test]
+fn volumes_are_looked_at_often_again_after_a_pod_has_left() {
+    let mut scene = with_volume(None);
+    assert_eq!([0, 5, 400].map(|second| delay(&mut scene, second)), [5, 1, 30]);
+    scene.create(leaving(3600));
+    assert_eq!([1000, 2000].map(|second| delay(&mut scene, second)), [21, 13], "it is waited for first");
+    end(&scene);
+    assert_eq!([2013, 2014, 2299, 2301].map(|second| delay(&mut scene, second)), [1, 1, 1, 30]);
 }
 
 #[test]
