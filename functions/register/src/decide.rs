@@ -56,10 +56,13 @@ pub(crate) fn registration(claim: &Claim, node: &Node, mirror_uid: Option<&str>)
     annotations.remove(labels::TERMINATION_TIMESTAMP);
     annotations.retain(|key, value| node.metadata.annotations.get(key) != Some(value));
     let has = |taint: &Taint| node.spec.taints.iter().any(|there| there.same(taint));
-    let sync = node.metadata.label(labels::DO_NOT_SYNC_TAINTS) != Some("true");
+    let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
+    // Its taints came with the label, in one patch, and whoever a startup taint waited for may have removed it since: the run that sent the
+    // patch died, or the table was restored to a time before it.
+    let is_done = node.metadata.label(labels::REGISTERED) == Some("true") && !has(&unregistered);
+    let sync = !is_done && node.metadata.label(labels::DO_NOT_SYNC_TAINTS) != Some("true");
     let own = claim.spec.taints.iter().chain(&claim.spec.startup_taints);
     let add_taints: Vec<Taint> = own.filter(|taint| sync && !has(taint)).cloned().collect();
-    let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
     let finalizer = labels::TERMINATION_FINALIZER;
     let patch = NodePatch {
         labels: wanted,

@@ -4,7 +4,7 @@ mod requests;
 mod silence;
 mod too_small;
 
-use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registration};
+use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registered, registration};
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::{Condition, ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, ClaimSpec, Event, Machine};
@@ -88,6 +88,24 @@ fn a_taint_with_the_same_key_and_effect_is_kept() {
     node.spec.taints.push(Taint { value: "mine".into(), ..Taint::new("dedicated", TaintEffect::NoSchedule) });
     let patch = registration(&claim(), &node, None).unwrap();
     assert_eq!(patch.add_taints.iter().map(ToString::to_string).collect::<Vec<_>>(), ["cni:NoExecute"]);
+}
+
+#[test]
+fn taints_are_added_with_the_label_and_never_after_it() {
+    let patch = registration(&claim(), &node(), None).unwrap();
+    let mut synced = node();
+    synced.metadata.labels.extend(patch.labels);
+    synced.metadata.annotations.extend(patch.annotations);
+    synced.metadata.finalizers.extend(patch.add_finalizer);
+    synced.spec.taints.clear();
+    assert_eq!(registration(&claim(), &synced, None), None, "whoever they waited for has removed them");
+    assert!(registered(&claim(), &synced).spec.taints.is_empty(), "and initialization does not wait for them");
+    // A kubelet that sets the label itself has not been registered by it.
+    synced.spec.taints = node().spec.taints;
+    assert_eq!(registration(&claim(), &synced, None).unwrap().add_taints.len(), 2);
+    synced.spec.taints.clear();
+    synced.metadata.labels.remove(labels::REGISTERED);
+    assert_eq!(registration(&claim(), &synced, None).unwrap().add_taints.len(), 2, "one that joined without the taint");
 }
 
 #[track_caller]

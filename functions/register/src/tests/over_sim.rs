@@ -13,7 +13,9 @@ use whittle_api::{ConditionStatus, ObjectMeta, labels};
 use whittle_claims::{Claim, DeletionReason, Event, MeasuredMemory, Phase, Revision, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::contracts::{Fault, Faulty};
-use whittle_ports::{Adapters, Clock, ClusterError, Disposition, HandleError, NodePatch, RecordReader, Records, Report, Scope, Settings};
+use whittle_ports::{
+    Adapters, ClaimStore, Clock, ClusterError, Disposition, HandleError, NodePatch, RecordReader, Records, Report, Scope, Settings,
+};
 use whittle_sim::SimPorts;
 use whittle_testkit::{InterceptedApiServer, Interceptor, NodePolicy, TestWorld, instance_of, pool_named, pool_owner};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
@@ -235,6 +237,23 @@ fn removed_labels_and_taints_of_a_registered_node_are_not_restored() {
     let shown = world.cluster.objects.get::<NodeClaim>("a").unwrap();
     assert!(conditions::is_true(&shown.status.conditions, INITIALIZED));
     assert_eq!(shown.status.node_name, "n");
+}
+
+/// The run that registered the Node died before it stored that, or the table was restored to a time before.
+#[test]
+fn a_node_that_serves_already_gets_no_startup_taint_again() {
+    let simulation = still();
+    let own = owned(claim(), "a");
+    simulation.store(&own);
+    simulation.create(ready(node()));
+    run(&simulation);
+    simulation.change::<Node>("n", |node| node.spec.taints.clear());
+    let stored = block_on(simulation.ports().get(&own.key)).unwrap().unwrap();
+    block_on(simulation.ports().update(&own, stored.revision)).unwrap();
+    let report = run(&simulation);
+    assert_eq!((report.counted("registered"), report.counted("initialized")), (1, 1));
+    assert!(simulation.get::<Node>("n").unwrap().spec.taints.is_empty(), "one with NoExecute would evict its pods");
+    assert_eq!(simulation.claim(&own.key).phase.name(), "Initialized");
 }
 
 #[test]
