@@ -38,8 +38,4 @@ impl<E> Agenda<E> {
     pub(super) fn idle_until(&mut self, time: Timestamp) {
         self.now = self.now.max(time);
     }
-    /// Whether any event satisfies a condition.
-    pub(super) fn has(&self, condition: impl Fn(&E) -> bool) -> bool {
-        self.events.values().any(condition)
-    }
 }

@@ -445,9 +445,4 @@ impl World {
         let soon = self.now().checked_add(SOON).unwrap_or(Timestamp::MAX);
         self.running.is_empty() && !self.queues.waiting().any(|message| message.visible_at <= soon)
     }
-
-    /// Whether an event of EC2 or the cluster is pending.
-    pub fn has_pending_work(&self) -> bool {
-        self.agenda.has(|event| matches!(event, Event::Region | Event::Cluster))
-    }
 }

@@ -280,13 +280,6 @@ impl Store {
         let of_kind = self.records.iter().filter(|((c, kind, _), row)| c == cluster && kind == R::KIND && row.lives(now));
         of_kind.filter_map(|((_, _, name), row)| row.decode(name).ok()).collect()
     }
-    /// Replaces or adds a record in an unknown format, as a newer release would write it.
-    pub fn spoil_record(&mut self, cluster: &ClusterName, kind: &str, name: &str) {
-        let key = (cluster.clone(), kind.to_owned(), name.to_owned());
-        let revision = self.records.get(&key).map_or(Revision::ABSENT, |row| row.revision).next();
-        self.records
-            .insert(key, Row { version: u32::MAX, revision, value: serde_json::Value::Null, expires_at: None, decoded: OnceLock::new() });
-    }
     /// Makes a claim unreadable, as if a newer release had written it.
     pub fn spoil_claim(&mut self, key: &ClaimKey) {
         self.hide(key, Timestamp::MAX);
