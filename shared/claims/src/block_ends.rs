@@ -25,6 +25,7 @@ impl Record for BlockEnds {
 }
 
 impl BlockEnds {
+    /// The record's name: a cluster has one.
     pub const NAME: &'static str = "latest";
     /// The type of a reservation that is a capacity block.
     pub const CAPACITY_BLOCK: &'static str = "capacity-block";

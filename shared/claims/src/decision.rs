@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use whittle_units::{SignedDuration, Timestamp};
 
+/// What a decision was about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionKind {

@@ -28,6 +28,8 @@ pub enum Sending {
     SkipUntilTick,
 }
 
+/// A message that makes a function run for a cluster. It says that something may have changed, and carries no decision: whoever
+/// receives it reads the state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "bell", rename_all = "camelCase")]
 pub enum Doorbell {

@@ -38,6 +38,7 @@ pub struct DryRunPool {
     pub requirements: Vec<Requirement>,
 }
 
+/// What EC2 answered to a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DryRunResult {
     pub at: Timestamp,

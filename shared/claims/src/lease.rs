@@ -8,6 +8,7 @@ use whittle_units::{ClusterName, Timestamp};
 #[serde(transparent)]
 pub struct FencingToken(pub u64);
 
+/// The right of one invocation to decide for a cluster until it expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     pub cluster: ClusterName,

@@ -46,6 +46,7 @@ const WEEKDAY: FieldRule = FieldRule { low: 0, high: 6, names: &["sun", "mon", "
 const YEARS_AHEAD: i16 = 5;
 
 impl Schedule {
+    /// Parses the schedule of a budget (disruption 5.3): five fields, or `@hourly` to `@yearly`. The error names the field and its range.
     pub fn parse(text: &str) -> Result<Self, ScheduleError> {
         let fields = match text.strip_prefix('@') {
             Some(_) => macro_fields(text).ok_or_else(|| ScheduleError::Macro(text.to_owned()))?,

@@ -28,6 +28,7 @@ impl Verdict {
     }
 }
 
+/// Whether a machine goes, and if not, why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictReason {
     /// A command of this decision removes it, with so many nodes in all; together they save this, if their prices are known.

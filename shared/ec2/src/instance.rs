@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use whittle_units::{InstanceId, ProviderId, Timestamp};
 
+/// The states of an instance, in the order of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum InstanceState {
     Pending,

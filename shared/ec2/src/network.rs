@@ -6,12 +6,16 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use whittle_units::{ClusterName, Timestamp};
 
+/// A subnet, as DescribeSubnets shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Subnet {
     pub id: String,
+    /// The account's own name of the zone, such as `eu-west-1a`.
     pub zone: String,
+    /// The zone's name in every account, such as `euw1-az1`.
     pub zone_id: String,
     pub free_addresses: u32,
+    /// Id of its VPC; empty where EC2 names none.
     #[serde(default)]
     pub vpc: String,
     /// ARN of the Outpost that it is on.
@@ -20,15 +24,18 @@ pub struct Subnet {
     pub tags: BTreeMap<String, String>,
 }
 
+/// A security group, as DescribeSecurityGroups shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SecurityGroup {
     pub id: String,
     pub name: String,
+    /// Id of its VPC; empty where EC2 names none.
     #[serde(default)]
     pub vpc: String,
     pub tags: BTreeMap<String, String>,
 }
 
+/// A machine image, as DescribeImages shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
     pub id: String,

@@ -163,6 +163,7 @@ pub fn is_ephemeral(taint: &Taint) -> bool {
     taint.key.starts_with("readiness.k8s.io/") || known.iter().any(|(key, effect)| taint.key == *key && taint.effect == *effect)
 }
 
+/// The machines of a cluster, each with its Node and NodeClaim joined by their provider id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterState {
     /// Sorted by name.

@@ -41,6 +41,7 @@ impl NamePatterns {
         self.0.get(cluster).map(Vec::as_slice)
     }
 
+    /// Whether no cluster has an entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -61,6 +61,7 @@ pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> Nod
     out
 }
 
+/// The generation of a pool's node class; `None` while that is missing or cannot be read.
 pub fn class_generation(pool: &NodePool, objects: &ClusterObjects) -> Option<i64> {
     pool.class_in(&objects.node_classes)?.metadata.generation
 }

@@ -85,6 +85,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+/// The GPUs of one model in an instance type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     #[serde(rename = "c")]
@@ -98,6 +99,7 @@ pub struct Gpu {
     pub memory_mib: u64,
 }
 
+/// The inference accelerators of one model in an instance type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accelerator {
     #[serde(rename = "c")]
@@ -108,6 +110,7 @@ pub struct Accelerator {
     pub name: String,
 }
 
+/// The devices of AWS's Neuron of one model in an instance type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeuronDevice {
     #[serde(rename = "c")]
@@ -119,6 +122,7 @@ pub struct NeuronDevice {
     pub cores: u32,
 }
 
+/// One network card of an instance type, and how many interfaces it takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkCard {
     #[serde(rename = "i")]

@@ -76,6 +76,7 @@ pub struct FleetConfig {
     pub overrides: Vec<FleetOverride>,
 }
 
+/// One pool of a fleet request: a type in a subnet, with its price an hour after overlays.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FleetOverride {
     pub instance_type: String,

@@ -13,6 +13,7 @@ pub enum CloudDrift {
 }
 
 impl CloudDrift {
+    /// All results, in the order in which they are looked for.
     pub const ALL: [Self; 7] =
         [Self::No, Self::NodeClass, Self::Ami, Self::SecurityGroup, Self::Subnet, Self::CapacityReservation, Self::PlacementGroup];
 

@@ -62,6 +62,7 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All reasons.
     pub const ALL: [Self; 3] = [Self::Empty, Self::Drifted, Self::Underutilized];
 
     /// As budgets, conditions and events spell it.

@@ -52,12 +52,15 @@ pub struct ReplacementRefused {
     pub message: Option<String>,
 }
 
+/// What an operator sets for disruption, and what closes single pools and zones to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How simulations pack: policies and gates as in provisioning; `reserved` and `simulation` are overwritten. With
     /// `Packing::Reference` the choice of commands is Karpenter's as well.
     pub solve: scheduling::Options,
+    /// Karpenter's gate `SpotToSpotConsolidation`.
     pub spot_to_spot: Gate,
+    /// Karpenter's gate `StaticCapacity`.
     pub static_capacity: Gate,
     /// How many simulations multi-node and single-node consolidation may each run in one pass. This replaces a timeout:
     /// a node that is not reached keeps its last verdict and comes first in the next pass.
@@ -86,6 +89,7 @@ impl Settings {
 /// Enough to simulate every node of a cluster of twenty thousand in one pass.
 const SIMULATIONS_MAX: u32 = 24_000;
 
+/// A feature gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     On,
@@ -138,6 +142,7 @@ pub struct Move {
     pub move_counts: BTreeMap<String, u32>,
 }
 
+/// A node that a move removed, with what it cost an hour.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovedNode {

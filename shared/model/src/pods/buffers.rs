@@ -4,9 +4,11 @@ use whittle_api::k8s::{Pod, PodCondition, PodStatus, PodTemplate};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_api::{ObjectMeta, conditions};
 
-/// The annotations of a virtual pod; only pods with all three are virtual.
+/// The annotation that marks a virtual pod; only pods with all three of these are virtual.
 pub const FAKE_POD: &str = "karpenter.sh/capacity-buffer-fake-pod";
+/// The annotation with the name of its buffer.
 pub const BUFFER_NAME: &str = "karpenter.sh/capacity-buffer-name";
+/// The annotation with the namespace of its buffer.
 pub const BUFFER_NAMESPACE: &str = "karpenter.sh/capacity-buffer-namespace";
 
 /// The virtual pods of `buffer`; none while it is not ready.

@@ -46,6 +46,8 @@ pub fn node_constraint_errors(pod: &Pod, well_known: impl Fn(&str) -> bool + Cop
     out
 }
 
+/// What is wrong with one requirement of a pod, a sentence for each fault; empty if nothing is. `well_known` are the labels that may
+/// be named although their domain is restricted.
 #[must_use]
 pub fn requirement_errors(key: &str, operator: &str, values: &[String], well_known: impl Fn(&str) -> bool) -> Vec<String> {
     let mut out = Vec::new();

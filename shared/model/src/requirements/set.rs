@@ -54,6 +54,7 @@ impl<K: Ord + Clone, V: Value> Reqs<K, V> {
         }
     }
 
+    /// Removes the entry of `key`. Returns what it allowed; `None` if there was none.
     pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<Allowed<V>>
     where
         K: std::borrow::Borrow<Q>,
