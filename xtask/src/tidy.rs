@@ -164,7 +164,7 @@ fn machine_path(line: &str, path: &str) -> bool {
         .any(|(at, _)| !line[..at].ends_with(|letter: char| letter.is_ascii_alphanumeric() || "._-}*)>/".contains(letter)))
 }
 
-/// A document has one title.
+/// A document has one title, which for a decision record begins with its number, as the name of its file does.
 fn headings(name: &str, text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut titles = 0;
@@ -175,7 +175,16 @@ fn headings(name: &str, text: &str) -> Vec<String> {
             titles += 1;
         }
     }
-    if titles == 1 { Vec::new() } else { vec![format!("{name}: {titles} first-level headings; a document has one")] }
+    let mut found = Vec::new();
+    if titles != 1 {
+        found.push(format!("{name}: {titles} first-level headings; a document has one"));
+    }
+    if let Some(number) = name.strip_prefix("docs/adr/").and_then(|file| file.get(..4))
+        && !text.starts_with(&format!("# ADR {number}: "))
+    {
+        found.push(format!("{name}: its title does not begin with ADR {number} and a colon"));
+    }
+    found
 }
 
 /// Rust files that no target compiles: nothing in them is checked.
@@ -332,6 +341,16 @@ mod tests {
         check("a.md", "# one\n```\n# a comment\n```\n## two\n", &[]);
         check("tests/golden/a/note.md", "no title\n", &[]);
         check("a.md", "# one\n# two\n", &["a.md: 2 first-level headings; a document has one"]);
+    }
+
+    #[test]
+    fn a_decision_record_whose_title_lacks_its_number_is_reported() {
+        let name = "docs/adr/0051-live-reads.md";
+        let finding = "docs/adr/0051-live-reads.md: its title does not begin with ADR 0051 and a colon";
+        check(name, "# ADR 0051: Live reads\n\nContext: ADR 0010.\n", &[]);
+        check(name, "# 51. Live reads\n", &[finding]);
+        check(name, "# ADR 0052: Live reads\n", &[finding]);
+        check("docs/guide/README.md", "# Guide\n", &[]);
     }
 
     #[test]
