@@ -1,8 +1,9 @@
 //! Writes the results of a run to the status of pools, overlays and buffers.
 
 use crate::{Rights, Run};
+use whittle_api::ConditionStatus;
+use whittle_api::conditions::{self, ConditionValue};
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
-use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::DecisionKind;
 use whittle_model::scheduling::{Cause, Plan, PoolRejection};
 use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_events};
@@ -39,14 +40,14 @@ const UNMATCHED_OVERLAY: &str = "it changes nothing: no instance type that a Nod
 pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<(&NodeOverlay, NodeOverlay)> {
     let with_conditions = |overlay: &NodeOverlay| {
         let mut out = overlay.clone();
-        let (status, reason, message) = match snapshot.overlaid.statuses.get(&overlay.metadata.name)? {
-            OverlayStatus::Used => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new()),
-            OverlayStatus::Unmatched => (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, UNMATCHED_OVERLAY.to_owned()),
-            OverlayStatus::Invalid(what) => (ConditionStatus::False, "RuntimeValidation", what.clone()),
-            OverlayStatus::Conflict(with) => (ConditionStatus::False, "Conflict", format!("conflict with another overlay: {with}")),
+        let validation = match snapshot.overlaid.statuses.get(&overlay.metadata.name)? {
+            OverlayStatus::Used => ConditionValue::yes(),
+            OverlayStatus::Unmatched => ConditionValue { message: UNMATCHED_OVERLAY.to_owned(), ..ConditionValue::yes() },
+            OverlayStatus::Invalid(what) => ConditionValue::no("RuntimeValidation", what.clone()),
+            OverlayStatus::Conflict(with) => ConditionValue::no("Conflict", format!("conflict with another overlay: {with}")),
         };
         let list = &mut out.status.conditions;
-        conditions::set(list, conditions::VALIDATION_SUCCEEDED, status, reason, &message, snapshot.now);
+        validation.set_on(list, conditions::VALIDATION_SUCCEEDED, snapshot.now);
         conditions::set_ready(list, &[conditions::VALIDATION_SUCCEEDED], snapshot.now);
         for condition in list.iter_mut() {
             condition.observed_generation = overlay.metadata.generation;

@@ -2,6 +2,7 @@
 
 use crate::meta::{Condition, ConditionStatus};
 use jiff::Timestamp;
+use std::borrow::Cow;
 
 pub const LAUNCHED: &str = "Launched";
 pub const REGISTERED: &str = "Registered";
@@ -32,6 +33,43 @@ pub const CAPACITY_RESERVATIONS_READY: &str = "CapacityReservationsReady";
 /// Reasons of a part of an EC2NodeClass that was never looked up: the call failed for now, or AWS refuses it.
 pub const LOOKUP_FAILED: &str = "LookupFailed";
 pub const LOOKUP_REFUSED: &str = "LookupRefused";
+
+/// What a condition says, besides its type and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionValue {
+    pub status: ConditionStatus,
+    /// Empty for the condition's type: an API server refuses a condition without a reason.
+    pub reason: Cow<'static, str>,
+    pub message: String,
+}
+
+impl ConditionValue {
+    /// True, for the reason that is the condition's type.
+    #[must_use]
+    pub fn yes() -> Self {
+        Self { status: ConditionStatus::True, reason: Cow::Borrowed(""), message: String::new() }
+    }
+    /// False.
+    #[must_use]
+    pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::False, reason: Cow::Borrowed(reason), message: message.into() }
+    }
+    /// Unknown.
+    #[must_use]
+    pub fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::Unknown, reason: Cow::Borrowed(reason), message: message.into() }
+    }
+    /// True if something holds, else False with a reason and message.
+    #[must_use]
+    pub fn of(holds: bool, reason: &'static str, message: &str) -> Self {
+        if holds { Self::yes() } else { Self::no(reason, message) }
+    }
+    /// Sets the condition of a type to this, as [`set`] does.
+    pub fn set_on(&self, conditions: &mut Vec<Condition>, type_: &str, now: Timestamp) -> bool {
+        let reason: &str = if self.reason.is_empty() { type_ } else { &self.reason };
+        set(conditions, type_, self.status, reason, &self.message, now)
+    }
+}
 
 /// The condition of a type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
@@ -111,6 +149,17 @@ mod tests {
         set_ready(&mut all, &["A", "B"], Timestamp::UNIX_EPOCH);
         let ready = find(&all, READY).unwrap();
         assert_eq!((ready.status, ready.reason.as_str(), ready.message.as_str()), expected, "{statuses:?}");
+    }
+
+    #[test]
+    fn a_value_without_a_reason_has_the_conditions_type_as_its_reason() {
+        let mut all = Vec::new();
+        assert!(ConditionValue::yes().set_on(&mut all, "A", Timestamp::UNIX_EPOCH));
+        assert!(ConditionValue::no("Missing", "no b").set_on(&mut all, "B", Timestamp::UNIX_EPOCH));
+        assert!(ConditionValue::of(true, "Missing", "no c").set_on(&mut all, "C", Timestamp::UNIX_EPOCH));
+        assert!(!ConditionValue::yes().set_on(&mut all, "A", Timestamp::UNIX_EPOCH), "it was so before");
+        let texts: Vec<String> = all.iter().map(|one| format!("{}={:?} {}: {}", one.type_, one.status, one.reason, one.message)).collect();
+        assert_eq!(texts, ["A=True A: ", "B=False Missing: no b", "C=True C: "]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! NodePool status: readiness and resources (disruption 17). Pure.
 
 use std::collections::BTreeMap;
+use whittle_api::conditions::{self, ConditionValue};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels, runtime};
+use whittle_api::{ClusterObjects, labels, runtime};
 use whittle_claims::{Claim, Machine, NodeClassRecord, PoolHealth, Stored, update_health};
 use whittle_units::{Quantity, Resources, Timestamp};
 
@@ -33,15 +34,14 @@ pub fn nodes_by_machine(objects: &ClusterObjects) -> NodesByMachine<'_> {
 pub fn pool_status(pool: &NodePool, facts: PoolFacts<'_>, now: Timestamp) -> NodePool {
     let mut out = pool.clone();
     let PoolFacts { classes, claims, .. } = facts;
-    let (valid, valid_reason, valid_message) = validation(pool);
-    let (class, class_reason, class_message) = match pool.class_in(&facts.objects.node_classes) {
+    let class_ready = match pool.class_in(&facts.objects.node_classes) {
         Some(class) => node_class(pool, class, classes),
         None => no_such_class(pool, facts.objects),
     };
     let generation = pool.metadata.generation;
     let list = &mut out.status.conditions;
-    conditions::set(list, conditions::VALIDATION_SUCCEEDED, valid, valid_reason, &valid_message, now);
-    conditions::set(list, conditions::NODE_CLASS_READY, class, class_reason, &class_message, now);
+    validation(pool).set_on(list, conditions::VALIDATION_SUCCEEDED, now);
+    class_ready.set_on(list, conditions::NODE_CLASS_READY, now);
     let of_ready = [conditions::VALIDATION_SUCCEEDED, conditions::NODE_CLASS_READY];
     conditions::set_ready(list, &of_ready, now);
     let is_set = |type_: &str| type_ == conditions::READY || of_ready.contains(&type_);
@@ -66,40 +66,40 @@ pub fn class_generation(pool: &NodePool, objects: &ClusterObjects) -> Option<i64
     pool.class_in(&objects.node_classes)?.metadata.generation
 }
 
-fn validation(pool: &NodePool) -> (ConditionStatus, &'static str, String) {
+fn validation(pool: &NodePool) -> ConditionValue {
     let errors = runtime::node_pool(pool).errors;
     if errors.is_empty() {
-        return (ConditionStatus::True, conditions::VALIDATION_SUCCEEDED, String::new());
+        return ConditionValue::yes();
     }
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    (ConditionStatus::False, conditions::POOL_INVALID, texts.join("; "))
+    ConditionValue::no(conditions::POOL_INVALID, texts.join("; "))
 }
 
-fn no_such_class(pool: &NodePool, objects: &ClusterObjects) -> (ConditionStatus, &'static str, String) {
+fn no_such_class(pool: &NodePool, objects: &ClusterObjects) -> ConditionValue {
     let name = &pool.spec.template.spec.node_class_ref.name;
     let kind = if pool.is_converted_provisioner() { "AWSNodeTemplate" } else { Ec2NodeClass::KIND };
     if let Some(unreadable) = objects.unreadable_of(kind).find(|unreadable| unreadable.metadata.name == *name) {
-        return (ConditionStatus::Unknown, "NodeClassUnreadable", format!("{unreadable}: {}", unreadable.remedy()));
+        return ConditionValue::unknown("NodeClassUnreadable", format!("{unreadable}: {}", unreadable.remedy()));
     }
     if objects.lacks_kind(kind) {
-        return (ConditionStatus::Unknown, "NodeClassUnknown", format!("the API server does not serve {kind}"));
+        return ConditionValue::unknown("NodeClassUnknown", format!("the API server does not serve {kind}"));
     }
-    (ConditionStatus::False, "NodeClassNotFound", format!("EC2NodeClass {name} does not exist"))
+    ConditionValue::no("NodeClassNotFound", format!("EC2NodeClass {name} does not exist"))
 }
 
-fn node_class(pool: &NodePool, class: &Ec2NodeClass, classes: &[NodeClassRecord]) -> (ConditionStatus, &'static str, String) {
+fn node_class(pool: &NodePool, class: &Ec2NodeClass, classes: &[NodeClassRecord]) -> ConditionValue {
     let name = &pool.spec.template.spec.node_class_ref.name;
     let record = NodeClassRecord::referenced(classes, name, pool.is_converted_provisioner()).filter(|record| record.is_of(class));
     let Some(record) = record else {
-        return (ConditionStatus::False, "NodeClassReadinessUnknown", format!("EC2NodeClass {name} has not been resolved yet"));
+        return ConditionValue::no("NodeClassReadinessUnknown", format!("EC2NodeClass {name} has not been resolved yet"));
     };
     if record.class.metadata.is_deleting() {
-        return (ConditionStatus::False, "NodeClassTerminating", format!("EC2NodeClass {name} is being deleted"));
+        return ConditionValue::no("NodeClassTerminating", format!("EC2NodeClass {name} is being deleted"));
     }
     if record.is_ready() {
-        return (ConditionStatus::True, conditions::NODE_CLASS_READY, String::new());
+        return ConditionValue::yes();
     }
-    (ConditionStatus::False, "UnhealthyDependents", record.problems.join("; "))
+    ConditionValue::no("UnhealthyDependents", record.problems.join("; "))
 }
 
 /// Total capacity and number of the pool's machines that are not being deleted.
@@ -134,7 +134,7 @@ fn add_capacity(total: &mut Resources, machine: &Machine, node: Option<&Node>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whittle_api::{Condition, ObjectMeta, Unreadable};
+    use whittle_api::{Condition, ConditionStatus, ObjectMeta, Unreadable};
     use whittle_claims::{ClaimSpec, DeletionReason, Event};
     use whittle_testkit::{after, at, begun, deletion, machine, planned, pool_named, stored};
 

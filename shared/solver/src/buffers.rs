@@ -7,9 +7,10 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::ConditionStatus;
+use whittle_api::conditions::{self, ConditionValue};
 use whittle_api::k8s::{Pod, PodSource, PodSourceKind, PodSpec};
 use whittle_api::karpenter::{BufferReference, CapacityBuffer};
-use whittle_api::{ConditionStatus, conditions};
 use whittle_model::pods::{effective_requests, is_virtual, virtual_pods};
 use whittle_model::scheduling::{Plan, PodRef, Reason};
 use whittle_units::Timestamp;
@@ -256,37 +257,38 @@ pub fn updated_statuses(buffers: &[Buffer], plan: &Plan, on_the_way: &[PodRef], 
 
 fn with_provisioning_condition(buffer: &Buffer, counts: Option<PlacementCounts>, now: Timestamp) -> CapacityBuffer {
     let mut object = buffer.object.clone();
-    if let Some((status, reason, message)) = provisioning(buffer, counts) {
-        conditions::set(&mut object.status.conditions, conditions::PROVISIONING, status, reason, &message, now);
+    if let Some(value) = provisioning(buffer, counts) {
+        value.set_on(&mut object.status.conditions, conditions::PROVISIONING, now);
     }
     object
 }
 
-/// Status, reason and message of the condition Provisioning; `None` if the pass says nothing about the buffer. It is True only when all
+/// The condition Provisioning; `None` if the pass says nothing about the buffer. It is True only when all
 /// pods that are asked for fit: that fewer are kept, and that some were not planned, are not among Karpenter's reasons.
-fn provisioning(buffer: &Buffer, counts: Option<PlacementCounts>) -> Option<(ConditionStatus, &'static str, String)> {
+fn provisioning(buffer: &Buffer, counts: Option<PlacementCounts>) -> Option<ConditionValue> {
     let kept = buffer.pods.len();
     if !conditions::is_true(&buffer.object.status.conditions, conditions::READY_FOR_PROVISIONING) {
-        return Some((ConditionStatus::False, "NotReadyForProvisioning", String::new()));
+        return Some(ConditionValue::no("NotReadyForProvisioning", ""));
     }
     if let Some(PlacementCounts { new, failed, .. }) = counts.filter(|counts| counts.new + counts.failed > 0) {
         let required = format!("{new}/{kept} virtual pods required new capacity, {failed} failed");
         let message = if buffer.shortfall.is_empty() { required } else { format!("{required}; {}", buffer.shortfall) };
-        return Some((ConditionStatus::False, "RequiresNewCapacity", message));
+        return Some(ConditionValue::no("RequiresNewCapacity", message));
     }
     if !buffer.shortfall.is_empty() {
-        return Some((ConditionStatus::False, "ReplicasReduced", buffer.shortfall.clone()));
+        return Some(ConditionValue::no("ReplicasReduced", buffer.shortfall.clone()));
     }
     if kept == 0 {
-        return Some((ConditionStatus::False, "BufferEmpty", String::new()));
+        return Some(ConditionValue::no("BufferEmpty", ""));
     }
     // A pass that reached none of its pods changes nothing.
     let fit = counts?.fit;
     if fit < kept {
         let message = format!("{fit}/{kept} virtual pods fit on existing capacity, the others were not planned in this pass");
-        return Some((ConditionStatus::Unknown, "NotAllPlanned", message));
+        return Some(ConditionValue::unknown("NotAllPlanned", message));
     }
-    Some((ConditionStatus::True, "FitsExistingCapacity", format!("All {kept} virtual pods fit on existing capacity")))
+    let message = format!("All {kept} virtual pods fit on existing capacity");
+    Some(ConditionValue { reason: "FitsExistingCapacity".into(), message, ..ConditionValue::yes() })
 }
 
 /// How many virtual pods a pass placed on each existing machine, by the name that the plan uses.

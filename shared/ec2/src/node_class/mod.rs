@@ -23,9 +23,8 @@ use crate::kubelet::expression::Expression;
 use crate::kubelet::{Expressions, Kubelet};
 use crate::network::{ClusterInfo, Image, SecurityGroup, Subnet};
 use crate::user_data::{self, ClusterAccess};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use whittle_api::conditions;
+use whittle_api::conditions::{self, ConditionValue};
 use whittle_api::karpenter::{AmiFamily, Ec2NodeClass, Ec2NodeClassStatus, ResolvedSecurityGroup, ResolvedSubnet};
 use whittle_api::meta::{Condition, ConditionStatus};
 use whittle_api::runtime::{kubelet_violations, passthrough_fields};
@@ -61,10 +60,10 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    fn verdict(&self) -> Verdict {
+    fn condition(&self) -> ConditionValue {
         match &self.former {
-            Some(known) => Verdict { status: known.status, reason: known.reason.clone().into(), message: known.message.clone() },
-            None => Verdict::unknown(self.reason, self.message.clone()),
+            Some(known) => ConditionValue { status: known.status, reason: known.reason.clone().into(), message: known.message.clone() },
+            None => ConditionValue::unknown(self.reason, self.message.clone()),
         }
     }
 }
@@ -112,27 +111,27 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
     }
     let has_reservations = reservations.is_some() || !is_answered(conditions::CAPACITY_RESERVATIONS_READY);
     // Ready even if nothing was found: a class without reservations launches spot and on-demand machines.
-    let mut usable = Verdict::yes();
+    let mut usable = ConditionValue::yes();
     if let Some(chosen) = reservations {
         usable.message = chosen.message();
         status.capacity_reservations = chosen.kept;
     }
-    let of = |part: &str, answered: Verdict| unanswered.get(part).map_or(answered, Unanswered::verdict);
-    let amis = of(conditions::AMIS_READY, images_verdict(&status, found.alias_error.as_ref()));
-    let subnets = Verdict::of(!status.subnets.is_empty(), "SubnetsNotFound", "no subnet matches spec.subnetSelectorTerms");
+    let of = |part: &str, answered: ConditionValue| unanswered.get(part).map_or(answered, Unanswered::condition);
+    let amis = of(conditions::AMIS_READY, images_condition(&status, found.alias_error.as_ref()));
+    let subnets = ConditionValue::of(!status.subnets.is_empty(), "SubnetsNotFound", "no subnet matches spec.subnetSelectorTerms");
     let subnets = of(conditions::SUBNETS_READY, subnets);
     let groups = "no security group matches spec.securityGroupSelectorTerms";
-    let groups = Verdict::of(!status.security_groups.is_empty(), "SecurityGroupsNotFound", groups);
+    let groups = ConditionValue::of(!status.security_groups.is_empty(), "SecurityGroupsNotFound", groups);
     let groups = of(conditions::SECURITY_GROUPS_READY, groups);
-    let profile = of(conditions::INSTANCE_PROFILE_READY, profile_verdict(&status, found.profile_error.as_ref()));
+    let profile = of(conditions::INSTANCE_PROFILE_READY, profile_condition(&status, found.profile_error.as_ref()));
     let validation = validation(class, checks, &[&amis, &subnets, &groups, &profile]);
     let reservations = || (conditions::CAPACITY_RESERVATIONS_READY, of(conditions::CAPACITY_RESERVATIONS_READY, usable));
     let mut parts = vec![(conditions::AMIS_READY, amis)];
     parts.extend(has_reservations.then(reservations));
     // Without its group a class launches nothing: the machines would silently start outside of it.
     let placement = match choose_placement_group(class.spec.placement_group_selector.as_ref(), &placement_groups) {
-        Ok(_) => Verdict::yes(),
-        Err(error) => Verdict::no(error.reason(), error.to_string()),
+        Ok(_) => ConditionValue::yes(),
+        Err(error) => ConditionValue::no(error.reason(), error.to_string()),
     };
     parts.push((conditions::PLACEMENT_GROUP_READY, of(conditions::PLACEMENT_GROUP_READY, placement)));
     parts.extend([
@@ -142,55 +141,27 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
         (conditions::VALIDATION_SUCCEEDED, validation),
     ]);
     let ready = ready(&parts);
-    for (name, verdict) in parts.iter().chain([&(conditions::READY, ready)]) {
-        set(&mut status.conditions, name, verdict, class.metadata.generation, now);
+    for (name, value) in parts.iter().chain([&(conditions::READY, ready)]) {
+        value.set_on(&mut status.conditions, name, now);
+        if let Some(condition) = status.conditions.iter_mut().find(|condition| condition.type_ == *name) {
+            condition.observed_generation = class.metadata.generation;
+        }
     }
     status
 }
 
-fn images_verdict(status: &Ec2NodeClassStatus, alias_error: Option<&AliasError>) -> Verdict {
+fn images_condition(status: &Ec2NodeClassStatus, alias_error: Option<&AliasError>) -> ConditionValue {
     match alias_error {
-        Some(error) => Verdict::no("UnsupportedAlias", error.to_string()),
-        None => Verdict::of(!status.amis.is_empty(), "AMINotFound", "no image matches spec.amiSelectorTerms"),
+        Some(error) => ConditionValue::no("UnsupportedAlias", error.to_string()),
+        None => ConditionValue::of(!status.amis.is_empty(), "AMINotFound", "no image matches spec.amiSelectorTerms"),
     }
 }
 
-fn profile_verdict(status: &Ec2NodeClassStatus, error: Option<&ProfileError>) -> Verdict {
+fn profile_condition(status: &Ec2NodeClassStatus, error: Option<&ProfileError>) -> ConditionValue {
     match (&status.instance_profile, error) {
-        (Some(_), _) => Verdict::yes(),
-        (None, Some(error)) => Verdict::no(error.reason(), error.to_string()),
-        (None, None) => Verdict::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
-    }
-}
-
-fn set(all: &mut Vec<Condition>, name: &str, verdict: &Verdict, generation: Option<i64>, now: Timestamp) {
-    // The API server refuses a condition without a reason; the type's own name is the default.
-    let reason: &str = if verdict.reason.is_empty() { name } else { &verdict.reason };
-    conditions::set(all, name, verdict.status, reason, &verdict.message, now);
-    if let Some(condition) = all.iter_mut().find(|condition| condition.type_ == name) {
-        condition.observed_generation = generation;
-    }
-}
-
-/// The value of one condition.
-struct Verdict {
-    status: ConditionStatus,
-    reason: Cow<'static, str>,
-    message: String,
-}
-
-impl Verdict {
-    fn yes() -> Self {
-        Self { status: ConditionStatus::True, reason: "".into(), message: String::new() }
-    }
-    fn no(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status: ConditionStatus::False, reason: reason.into(), message: message.into() }
-    }
-    fn unknown(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { status: ConditionStatus::Unknown, reason: reason.into(), message: message.into() }
-    }
-    fn of(holds: bool, reason: &'static str, message: &str) -> Self {
-        if holds { Self::yes() } else { Self::no(reason, message) }
+        (Some(_), _) => ConditionValue::yes(),
+        (None, Some(error)) => ConditionValue::no(error.reason(), error.to_string()),
+        (None, None) => ConditionValue::unknown("InstanceProfileUnknown", "the instance profile is not known yet"),
     }
 }
 
@@ -200,72 +171,72 @@ pub fn refusal(class: &Ec2NodeClass, settings: &Settings) -> Option<String> {
     let cluster = ClusterAccess { ca_bundle: Some(String::new()), service_cidr: Some(String::new()), ..ClusterAccess::default() };
     let of_node = || match kubelet(class, settings) {
         Ok(kubelet) => refused_user_data(class, &kubelet, &cluster),
-        Err(verdict) => Some(verdict),
+        Err(refused) => Some(refused),
     };
-    let verdict = unknown_family(class).or_else(of_node).or_else(|| refusals::of_ec2(class));
-    verdict.map(|verdict| verdict.message)
+    let refused = unknown_family(class).or_else(of_node).or_else(|| refusals::of_ec2(class));
+    refused.map(|refused| refused.message)
 }
 
-fn refused_user_data(class: &Ec2NodeClass, kubelet: &Kubelet, cluster: &ClusterAccess) -> Option<Verdict> {
+fn refused_user_data(class: &Ec2NodeClass, kubelet: &Kubelet, cluster: &ClusterAccess) -> Option<ConditionValue> {
     let error = user_data::check(class, kubelet, cluster).err()?;
-    Some(Verdict::no(error.reason(), error.to_string()))
+    Some(ConditionValue::no(error.reason(), error.to_string()))
 }
 
 /// The checks of aws 18.4 that need no call of EC2, in their order.
-fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Verdict]) -> Verdict {
-    if let Some(verdict) = unknown_family(class) {
-        return verdict;
+fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&ConditionValue]) -> ConditionValue {
+    if let Some(refused) = unknown_family(class) {
+        return refused;
     }
     if class.spec.family() == AmiFamily::Al2023 && checks.cluster.service_cidr.is_empty() {
-        return Verdict::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
+        return ConditionValue::no("ClusterCIDRResolutionFailed", "the service address range of the cluster is not known");
     }
     let kubelet = match kubelet(class, checks.settings) {
         Ok(kubelet) => kubelet,
-        Err(verdict) => return verdict,
+        Err(refused) => return refused,
     };
-    if let Some(verdict) = refused_user_data(class, &kubelet, &checks.cluster.into()) {
-        return verdict;
+    if let Some(refused) = refused_user_data(class, &kubelet, &checks.cluster.into()) {
+        return refused;
     }
     if dependencies.iter().any(|each| each.status == ConditionStatus::False) {
-        return Verdict::no("DependenciesNotReady", "images, subnets, security groups or the instance profile are not ready");
+        return ConditionValue::no("DependenciesNotReady", "images, subnets, security groups or the instance profile are not ready");
     }
     if dependencies.iter().any(|each| each.status == ConditionStatus::Unknown) {
-        return Verdict::unknown("DependenciesNotReady", "it is not known yet whether everything the class names is ready");
+        return ConditionValue::unknown("DependenciesNotReady", "it is not known yet whether everything the class names is ready");
     }
     if !kubelet.expressions().is_empty()
-        && let Some(verdict) = evaluated(class, &kubelet, checks)
+        && let Some(refused) = evaluated(class, &kubelet, checks)
     {
-        return verdict;
+        return refused;
     }
     refusals::of_ec2(class).unwrap_or_else(|| {
         let told: Vec<String> = remarks(class).into_iter().chain(remarks::in_cluster(class, checks.cluster)).collect();
-        Verdict { message: told.join("; "), ..Verdict::yes() }
+        ConditionValue { message: told.join("; "), ..ConditionValue::yes() }
     })
 }
 
-fn unknown_family(class: &Ec2NodeClass) -> Option<Verdict> {
+fn unknown_family(class: &Ec2NodeClass) -> Option<ConditionValue> {
     let name = class.spec.unknown_family()?;
-    Some(Verdict::no("UnknownAMIFamily", format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", "))))
+    Some(ConditionValue::no("UnknownAMIFamily", format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", "))))
 }
 
 /// The kubelet settings of a class, if a kubelet would start with them and its family has them.
-fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict> {
+fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, ConditionValue> {
     let document = class.spec.kubelet.as_ref();
     let violations: Vec<String> = kubelet_violations(document).iter().map(ToString::to_string).collect();
     if !violations.is_empty() {
-        return Err(Verdict::no("InvalidKubeletConfiguration", violations.join("; ")));
+        return Err(ConditionValue::no("InvalidKubeletConfiguration", violations.join("; ")));
     }
-    let kubelet = Kubelet::parse(document).map_err(|error| Verdict::no("InvalidKubeletConfiguration", error.to_string()))?;
+    let kubelet = Kubelet::parse(document).map_err(|error| ConditionValue::no("InvalidKubeletConfiguration", error.to_string()))?;
     let expressions = kubelet.expressions();
     if let Some(first) = expressions.first().filter(|_| settings.expressions == Expressions::Ignored) {
         let remedy = "write a number or a quantity, or set the stack's parameter NodeClassExpressions=true";
         let message = format!("spec.kubelet.{} holds an expression, and expressions are switched off: {remedy}", first.field);
-        return Err(Verdict::no("KubeletExpressionsDisabled", message));
+        return Err(ConditionValue::no("KubeletExpressionsDisabled", message));
     }
     for expression in &expressions {
         if let Err(error) = Expression::parse(expression.text) {
             let message = format!("spec.kubelet.{} {} cannot be used: {error}", expression.field, expression.quoted());
-            return Err(Verdict::no("KubeletExpressionInvalid", message));
+            return Err(ConditionValue::no("KubeletExpressionInvalid", message));
         }
     }
     let unsupported = unsupported(&kubelet, class.spec.family());
@@ -274,21 +245,21 @@ fn kubelet(class: &Ec2NodeClass, settings: &Settings) -> Result<Kubelet, Verdict
 }
 
 /// Why the expressions of a class have no value on some type of the region; `None` if they have one on each.
-fn evaluated(class: &Ec2NodeClass, kubelet: &Kubelet, checks: Checks<'_>) -> Option<Verdict> {
+fn evaluated(class: &Ec2NodeClass, kubelet: &Kubelet, checks: Checks<'_>) -> Option<ConditionValue> {
     let Some(catalog) = checks.catalog.filter(|catalog| !catalog.types.is_empty()) else {
         let message = "the region's instance types are not known yet, on which spec.kubelet's expressions have to be evaluated";
-        return Some(Verdict::unknown("InstanceTypesUnknown", message));
+        return Some(ConditionValue::unknown("InstanceTypesUnknown", message));
     };
     let failing = catalog.types.iter().find_map(|facts| {
         let interfaces = usable_interfaces(facts, &class.spec, checks.settings.reserved_enis);
         kubelet.evaluate_on(facts, class.spec.family(), interfaces).err()
     })?;
     let cause = std::error::Error::source(&failing).map(|source| format!(": {source}")).unwrap_or_default();
-    Some(Verdict::no("KubeletExpressionEvaluationFailed", format!("{failing}{cause}")))
+    Some(ConditionValue::no("KubeletExpressionEvaluationFailed", format!("{failing}{cause}")))
 }
 
 /// Settings that the family does not support.
-fn unsupported(kubelet: &Kubelet, family: AmiFamily) -> Option<Verdict> {
+fn unsupported(kubelet: &Kubelet, family: AmiFamily) -> Option<ConditionValue> {
     if matches!(family, AmiFamily::Al2023 | AmiFamily::Custom) {
         return None;
     }
@@ -309,18 +280,18 @@ fn unsupported(kubelet: &Kubelet, family: AmiFamily) -> Option<Verdict> {
     } else {
         return None;
     };
-    Some(Verdict::no("UnsupportedKubeletConfiguration", message))
+    Some(ConditionValue::no("UnsupportedKubeletConfiguration", message))
 }
 
 /// True when all are; False when one is; else Unknown.
-fn ready(parts: &[(&str, Verdict)]) -> Verdict {
-    let with = |status| parts.iter().find(move |(_, verdict)| verdict.status == status);
-    if let Some((name, verdict)) = with(ConditionStatus::False) {
-        return Verdict::no("UnhealthyDependents", format!("{name}: {}", verdict.message));
+fn ready(parts: &[(&str, ConditionValue)]) -> ConditionValue {
+    let with = |status| parts.iter().find(move |(_, value)| value.status == status);
+    if let Some((name, value)) = with(ConditionStatus::False) {
+        return ConditionValue::no("UnhealthyDependents", format!("{name}: {}", value.message));
     }
     match with(ConditionStatus::Unknown) {
-        Some((name, verdict)) => Verdict::unknown("ReconcilingDependents", format!("{name}: {}", verdict.message)),
-        None => Verdict { reason: "Ready".into(), ..Verdict::yes() },
+        Some((name, value)) => ConditionValue::unknown("ReconcilingDependents", format!("{name}: {}", value.message)),
+        None => ConditionValue { reason: "Ready".into(), ..ConditionValue::yes() },
     }
 }
 

@@ -1,7 +1,7 @@
 //! What EC2 refuses at each launch of a class, and an API server takes (aws 18.4).
 
-use super::Verdict;
 use crate::fleet::is_reserved_tag;
+use whittle_api::conditions::ConditionValue;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::disk_violations;
 
@@ -12,17 +12,17 @@ const TAG_KEY_MAX: usize = 128;
 const TAG_VALUE_MAX: usize = 256;
 
 /// The first of them; `None` if EC2 takes the class.
-pub(super) fn of_ec2(class: &Ec2NodeClass) -> Option<Verdict> {
+pub(super) fn of_ec2(class: &Ec2NodeClass) -> Option<ConditionValue> {
     tags(class).or_else(|| disk(class)).or_else(|| public_address(class))
 }
 
-fn disk(class: &Ec2NodeClass) -> Option<Verdict> {
+fn disk(class: &Ec2NodeClass) -> Option<ConditionValue> {
     let violations: Vec<String> = disk_violations(class.spec.block_device_mappings.as_deref()).iter().map(ToString::to_string).collect();
-    (!violations.is_empty()).then(|| Verdict::no("BlockDeviceMappingsInvalid", violations.join("; ")))
+    (!violations.is_empty()).then(|| ConditionValue::no("BlockDeviceMappingsInvalid", violations.join("; ")))
 }
 
 /// How many interfaces a machine for EFA has is known of each launch alone, which fails with `CreateReason::PublicAddressRefused`.
-fn public_address(class: &Ec2NodeClass) -> Option<Verdict> {
+fn public_address(class: &Ec2NodeClass) -> Option<ConditionValue> {
     let interfaces = class.spec.network_interfaces.as_ref().map_or(0, Vec::len);
     if interfaces < 2 || class.spec.associate_public_ip_address != Some(true) {
         return None;
@@ -31,18 +31,18 @@ fn public_address(class: &Ec2NodeClass) -> Option<Verdict> {
         "spec.associatePublicIPAddress is true and spec.networkInterfaces has {interfaces} interfaces, and EC2 gives a public address only \
          to an instance with a single one: leave spec.associatePublicIPAddress out, or all interfaces but one"
     );
-    Some(Verdict::no("PublicAddressRefused", message))
+    Some(ConditionValue::no("PublicAddressRefused", message))
 }
 
 /// Why EC2 would not take the tags of a class, or Whittle not find its machines.
-fn tags(class: &Ec2NodeClass) -> Option<Verdict> {
+fn tags(class: &Ec2NodeClass) -> Option<ConditionValue> {
     let tags = class.spec.tags.as_ref()?;
     let are_too_many = || {
         let remedy = "EC2 takes 50 of a machine, and Whittle launches one with 6 of its own";
         (tags.len() > TAGS_MAX).then(|| format!("spec.tags has {} tags, at most {TAGS_MAX} are possible: {remedy}", tags.len()))
     };
     let message = tags.iter().find_map(|(key, value)| tag_problem(key, value)).or_else(are_too_many)?;
-    Some(Verdict::no("TagValidationFailed", message))
+    Some(ConditionValue::no("TagValidationFailed", message))
 }
 
 fn tag_problem(key: &str, value: &str) -> Option<String> {
