@@ -52,8 +52,11 @@ impl<P: Rights> Run<'_, P> {
         let Some(command) = &self.taint_all(snapshot, &portion(command), &mut stored.value).await? else { return Ok(false) };
         let Some(command) = &self.recheck(snapshot, command).await? else { return Ok(false) };
         let id = self.ports.clock().unique();
-        let claim =
-            |new| claim_of(new, snapshot, &self.lease.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), Some(id.clone()));
+        let claim = |new| {
+            let mut claim = claim_of(new, snapshot, &self.lease.cluster, || self.ports.clock().unique());
+            claim.spec.replaces = Some(id.clone());
+            claim
+        };
         let replacements: Vec<Claim> = command.replacements.iter().map(claim).collect();
         let launched = replacements.iter().map(|claim| claim.key.name.as_str().to_owned()).collect();
         let removals = command

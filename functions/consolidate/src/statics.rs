@@ -89,8 +89,7 @@ impl<P: Rights> Run<'_, P> {
                 break;
             }
             let unique = || self.ports.clock().unique();
-            let claims: Vec<Claim> =
-                together.iter().map(|new| claim_of(new, snapshot, &self.lease.cluster, &unique(), unique(), None)).collect();
+            let claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, &self.lease.cluster, unique)).collect();
             if let Err(error) = self.ports.store().create_all(self.lease, &claims).await {
                 self.announce(&created).await?;
                 return Err(error.into());

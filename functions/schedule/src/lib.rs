@@ -179,7 +179,7 @@ impl<P: Rights> Run<'_, P> {
                 break;
             }
             let unique = || self.ports.clock().unique();
-            let claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, self.cluster, &unique(), unique(), None)).collect();
+            let claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, self.cluster, unique)).collect();
             if let Err(error) = self.ports.store().create_all(lease, &claims).await {
                 self.keep(&created, report).await;
                 return Err(error.into());
@@ -209,7 +209,7 @@ impl<P: Rights> Run<'_, P> {
     async fn record_shadow_plan(&self, snapshot: &Snapshot, plan: &Plan, report: &mut Report) {
         let known = state::read::<ShadowPlan>(self.ports.store(), self.cluster).await;
         for new in plan.claims.iter().filter(|new| !known.value.has(new)) {
-            let claim = claim_of(new, snapshot, self.cluster, &self.ports.clock().unique(), self.ports.clock().unique(), None);
+            let claim = claim_of(new, snapshot, self.cluster, || self.ports.clock().unique());
             write::record_shadowed(report, &claim, new, snapshot.now);
         }
         state::write_if_changed(self.ports.store(), self.cluster, &known, &ShadowPlan::of(&plan.claims), report).await;

@@ -31,7 +31,7 @@ pub(crate) fn too_large(plan: &mut Plan, snapshot: &Snapshot, cluster: &ClusterN
 /// Why a machine's claim cannot be stored; `None` if it can.
 fn against(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, report: &mut Report) -> Option<Reason> {
     // Its name and uid have a few bytes.
-    let claim = claim_of(new, snapshot, cluster, "", String::new(), None);
+    let claim = claim_of(new, snapshot, cluster, String::new);
     let size = oversize(&claim)?;
     let (node_pool, field, kib) = (new.node_pool.clone(), largest_field(&claim.spec), size.div_ceil(1024));
     tracing::error!(%cluster, nodepool = %node_pool, pods = new.pods.len(), kib, field, "a claim is too large to be stored");

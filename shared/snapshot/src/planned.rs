@@ -9,12 +9,12 @@ use whittle_model::scheduling::{NewClaim, PodRef};
 use whittle_solver::overlays::PriceChange;
 use whittle_units::{ClaimName, ClusterName, Resources};
 
-/// The claim of a planned machine. `unique` becomes part of its name; `replaces` is the disruption command that it serves.
-pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, unique: &str, uid: String, replaces: Option<String>) -> Claim {
+/// The claim of a planned machine, which serves no disruption command. `unique` is asked for the end of its name, and for its uid.
+pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, unique: impl Fn() -> String) -> Claim {
     let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.name == new.node_pool);
     let given = NodePool::given_name(&new.node_pool);
     let types = snapshot.catalog.get(&new.node_pool).map_or(&[][..], |types| types);
-    let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{given}-{unique}")) };
+    let key = ClaimKey { cluster: cluster.clone(), name: ClaimName::new(format!("{given}-{}", unique())) };
     let spec = ClaimSpec {
         node_pool: given.to_owned(),
         owner: pool.map(owner_of).unwrap_or_default(),
@@ -31,12 +31,12 @@ pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, uniq
         termination_grace_period: new.termination_grace_period.clone(),
         pods: new.pods.iter().map(pod_key).collect(),
         price: new.cheapest_price,
-        replaces,
+        replaces: None,
         standalone_uid: None,
         extra_capacity: snapshot.overlaid.resized(new, types).into_iter().map(extra_capacity).collect(),
         overlaid_prices: snapshot.overlaid.priced(new, types).into_iter().map(overlaid_price).collect(),
     };
-    Claim::planned(key, uid, spec, snapshot.now)
+    Claim::planned(key, unique(), spec, snapshot.now)
 }
 
 fn extra_capacity((resources, instance_types): (Resources, Vec<String>)) -> ExtraCapacity {

@@ -31,7 +31,7 @@ fn planned(overlay: &serde_json::Value, types: &[&str]) -> ClaimSpec {
     let seen = Snapshot::of(Timestamp::UNIX_EPOCH, read, Vec::new(), Vec::new(), catalog);
     let instance_types = types.iter().map(|name| (*name).to_owned()).collect();
     let new = NewClaim { node_pool: "one".into(), instance_types, ..NewClaim::default() };
-    claim_of(&new, &seen, &ClusterName::new("c"), "x", "uid".into(), None).spec
+    claim_of(&new, &seen, &ClusterName::new("c"), || "x".to_owned()).spec
 }
 
 #[test]
@@ -65,6 +65,6 @@ fn a_claim_requests_nothing_of_which_its_pods_ask_for_none() {
     let requests = names.chain([("cpu".to_owned(), Quantity::from_units(2))]).collect();
     let new = NewClaim { node_pool: "one".into(), requests, ..NewClaim::default() };
     let seen = Snapshot::of(Timestamp::UNIX_EPOCH, ClusterObjects::default(), Vec::new(), Vec::new(), BTreeMap::new());
-    let spec = claim_of(&new, &seen, &ClusterName::new("c"), "x", "uid".into(), None).spec;
+    let spec = claim_of(&new, &seen, &ClusterName::new("c"), || "x".to_owned()).spec;
     assert_eq!(spec.requests, Resources::from([("cpu", Quantity::from_units(2))]));
 }
