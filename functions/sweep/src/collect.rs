@@ -1,11 +1,11 @@
-//! Machines without a claim: orphans get one that is being deleted, so that `terminate` drains them.
+//! Machines without a claim: those that serve get theirs back, orphans get one that is being deleted, so that `terminate` drains them.
 
 use crate::Rights;
 use crate::adopt::{Adoptable, Place};
 use crate::execute::Executor;
 use std::sync::Arc;
+use whittle_api::labels;
 use whittle_api::runtime::is_subdomain;
-use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, Stored, step};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
@@ -40,51 +40,50 @@ pub(crate) async fn is_own_node<P: Rights>(ports: P, cluster: &ClusterName, name
     Ok(matches!(&found, Presence::Exists { provider_id: known, .. } if known == provider_id))
 }
 
-/// Restores the claim of a serving machine: the one that waits for it, one in place of an ended one of the same name, or one
-/// under a new name.
-pub(crate) async fn adopt_machine<P: Rights>(
-    ports: P,
-    lease: &Lease,
-    claims: &[Stored<Claim>],
-    objects: &ClusterObjects,
-    found: &Adoptable,
-    prices: Option<&Catalog>,
-    report: &mut Report,
-) -> Result<(), HandleError> {
-    let id = &found.instance.id;
-    if found.instance.tags.get(labels::TAG_LAUNCH).is_none_or(String::is_empty) {
-        // Before the claim: without permission to terminate its instance, a claim would drain it and get stuck.
-        ports.cloud().tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
-    }
-    let mut found = found.clone();
-    // Lists may lack the Node that the NodeClaim names, and whoever may write its status may name any.
-    if let Some(object) = found.object.as_mut().filter(|object| found.node.is_none() && !object.status.node_name.is_empty())
-        && !is_own_node(ports, &lease.cluster, &object.status.node_name, found.instance.provider_id().as_str()).await?
-    {
-        object.status.node_name.clear();
-    }
-    let now = ports.clock().now();
-    let named = claims.iter().find(|claim| claim.value.key.name == found.name());
-    let place = found.place(named.map(|claim| &claim.value));
-    let name = if named.is_some() && place == Place::New { found.own_name() } else { found.name() };
-    let key = ClaimKey { cluster: lease.cluster.clone(), name: name.clone() };
-    let fresh = || found.claim(key.clone(), ports.clock().unique(), objects, prices, now);
-    let kept = match named.filter(|_| place != Place::New) {
-        Some(claim) if place == Place::Waiting => ports.store().update(&found.join(&claim.value, prices, now)?, claim.revision).await,
-        Some(claim) => ports.store().update(&fresh()?, claim.revision).await,
-        None => ports.store().create(lease, &fresh()?).await,
-    };
-    if unless_conflict(kept)?.is_none() {
-        return Ok(()); // the next sweep continues
-    }
-    report.count("adopted");
-    let nodepool = found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str);
-    report.metric(metrics::NodeClaimsAdopted { nodepool });
-    report.decide(now, DecisionKind::Kept, format!("nodeclaim/{name}"), format!("adopted instance {id}, which serves without a claim"));
-    Ok(())
-}
-
 impl<P: Rights> Executor<'_, P> {
+    /// Restores the claim of a serving machine: the one that waits for it, one in place of an ended one of the same name, or one
+    /// under a new name.
+    pub(crate) async fn adopt_machine(
+        &self,
+        lease: &Lease,
+        found: &Adoptable,
+        prices: Option<&Catalog>,
+        report: &mut Report,
+    ) -> Result<(), HandleError> {
+        let ports = self.ports;
+        let id = &found.instance.id;
+        if found.instance.tags.get(labels::TAG_LAUNCH).is_none_or(String::is_empty) {
+            // Before the claim: without permission to terminate its instance, a claim would drain it and get stuck.
+            ports.cloud().tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
+        }
+        let mut found = found.clone();
+        // Lists may lack the Node that the NodeClaim names, and whoever may write its status may name any.
+        if let Some(object) = found.object.as_mut().filter(|object| found.node.is_none() && !object.status.node_name.is_empty())
+            && !is_own_node(ports, &lease.cluster, &object.status.node_name, found.instance.provider_id().as_str()).await?
+        {
+            object.status.node_name.clear();
+        }
+        let now = ports.clock().now();
+        let named = self.claims.iter().find(|claim| claim.value.key.name == found.name());
+        let place = found.place(named.map(|claim| &claim.value));
+        let name = if named.is_some() && place == Place::New { found.own_name() } else { found.name() };
+        let key = ClaimKey { cluster: lease.cluster.clone(), name: name.clone() };
+        let fresh = || found.claim(key.clone(), ports.clock().unique(), self.objects, prices, now);
+        let kept = match named.filter(|_| place != Place::New) {
+            Some(claim) if place == Place::Waiting => ports.store().update(&found.join(&claim.value, prices, now)?, claim.revision).await,
+            Some(claim) => ports.store().update(&fresh()?, claim.revision).await,
+            None => ports.store().create(lease, &fresh()?).await,
+        };
+        if unless_conflict(kept)?.is_none() {
+            return Ok(()); // the next sweep continues
+        }
+        report.count("adopted");
+        let nodepool = found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str);
+        report.metric(metrics::NodeClaimsAdopted { nodepool });
+        report.decide(now, DecisionKind::Kept, format!("nodeclaim/{name}"), format!("adopted instance {id}, which serves without a claim"));
+        Ok(())
+    }
+
     /// Gives an orphan a claim that is being deleted: the one that it was launched for, if that has ended without it, otherwise
     /// a new one.
     pub(crate) async fn collect(&self, instance: &Instance, report: &mut Report) -> Result<(), HandleError> {

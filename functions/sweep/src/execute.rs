@@ -119,7 +119,7 @@ impl<P: Rights> Executor<'_, P> {
         let Some(lease) = self.keep_failure(lease) else { return };
         for one in found {
             if self.has_time() {
-                let outcome = collect::adopt_machine(ports, &lease, self.claims, self.objects, one, prices.as_deref(), report).await;
+                let outcome = self.adopt_machine(&lease, one, prices.as_deref(), report).await;
                 self.keep_failure(outcome);
             }
         }

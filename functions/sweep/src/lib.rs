@@ -6,7 +6,7 @@
 // What is due, lost or without an owner, and what is done about it.
 mod compare; // claims, instances and objects, beside each other
 mod execute; // one finding after another
-mod collect; // machines without a claim get one that is being deleted
+mod collect; // machines without a claim get theirs back, or one that is being deleted
 mod adopt; // machines and NodeClaims of ours that the table does not know
 mod release; // objects whose machine has ended
 mod standalone; // NodeClaims that users made

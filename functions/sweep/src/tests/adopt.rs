@@ -3,6 +3,7 @@
 use super::over_sim::{start_machine, still};
 use super::{Scene, begun, change, instance, node, planned, registered, scene, shown};
 use crate::adopt::Place;
+use crate::execute::Executor;
 use futures::executor::block_on;
 use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::{Kind as _, Node};
@@ -521,7 +522,8 @@ fn a_machine_that_cannot_be_tagged_gets_no_claim() {
     let (cluster, now) = (ClusterName::new("c"), simulation.world().now());
     let outcome = block_on(async {
         let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        crate::collect::adopt_machine(adapters, &lease, &[], &objects, &found, None, &mut Report::default()).await
+        let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects: &objects, sightings: &[], failure: None };
+        executor.adopt_machine(&lease, &found, None, &mut Report::default()).await
     });
     assert!(outcome.is_err() && claims(&simulation).is_empty(), "{outcome:?}");
 }
