@@ -52,7 +52,7 @@ fn is_disrupted(claim: &Claim) -> bool {
 
 /// Nothing was tainted, terminated or launched.
 fn is_undisrupted(world: &World) -> bool {
-    let tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+    let tainted = |node: &Node| node.has_disrupted_taint();
     !claims(world).iter().any(|claim| is_disrupted(claim) || claim.spec.replaces.is_some())
         && !world.cluster.objects.nodes.values().any(tainted)
 }
@@ -285,7 +285,7 @@ fn a_failed_replacement_leaves_the_old_machine_undisrupted() {
     drop(world);
     session.advance(SignedDuration::from_mins(5));
     let world = session.simulation.world();
-    let tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+    let tainted = |node: &Node| node.has_disrupted_taint();
     assert!(!world.cluster.objects.nodes.values().any(tainted), "no taint is left");
     let recorded = |claim: &Claim| conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some() && !claim.is_ending();
     assert!(!claims(&world).iter().any(recorded), "no condition is left");

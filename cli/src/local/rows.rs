@@ -90,11 +90,11 @@ pub(crate) fn nodes(world: &World) -> Vec<Listed<'_>> {
 
 fn node_cells(world: &World, node: &Node) -> Cells {
     let label = |key: &str| dash(node.metadata.label(key));
-    let mut status = vec![if conditions::is_true(&node.status.conditions, conditions::READY) { "Ready" } else { "NotReady" }];
+    let mut status = vec![if node.is_ready() { "Ready" } else { "NotReady" }];
     if node.spec.unschedulable {
         status.push("SchedulingDisabled");
     }
-    if node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT) {
+    if node.has_disrupted_taint() {
         status.push("Disrupted");
     }
     if node.metadata.is_deleting() {

@@ -24,8 +24,7 @@ fn busy(pool: &str) -> Session {
 
 /// Machines launched, machines running, tainted nodes, and claims being deleted.
 fn disruption_counts(world: &World) -> (usize, usize, usize, usize) {
-    let tainted =
-        world.cluster.objects.nodes.values().filter(|node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT));
+    let tainted = world.cluster.objects.nodes.values().filter(|node| node.has_disrupted_taint());
     let ending = world.store.claims(&world.name()).filter(|stored| stored.value.is_ending()).count();
     let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
     (world.region.started(), running, tainted.count(), ending)

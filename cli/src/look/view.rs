@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ObjectMeta, conditions, labels};
+use whittle_api::{ObjectMeta, labels};
 use whittle_model::pods::effective_requests;
 use whittle_model::state::StateNode;
 use whittle_units::{Price, Resources};
@@ -205,9 +205,9 @@ fn state(node: Option<&Node>, claim: Option<&NodeClaim>) -> State {
         let launched = claim.is_some_and(|claim| !claim.status.provider_id.is_empty());
         return if launched { State::Joining } else { State::Launching };
     };
-    let is_ready = conditions::is_true(&node.status.conditions, conditions::READY);
+    let is_ready = node.is_ready();
     let initialized = claim.is_none() || node.metadata.label(labels::INITIALIZED) == Some("true");
-    if node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT) {
+    if node.has_disrupted_taint() {
         State::Disrupting
     } else if !initialized {
         State::Starting

@@ -5,8 +5,8 @@ use crate::{Rights, Run};
 use crate::{metrics, progress, time_left};
 use futures::future::try_join_all;
 use std::collections::BTreeMap;
-use whittle_api::k8s::{Taint, TaintEffect};
-use whittle_api::{ConditionStatus, conditions, labels};
+use whittle_api::k8s::Taint;
+use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Function, HELD_BACK, NOMINATION, Phase, Stored};
 use whittle_disruption::{LedgerEntry, record_move, without_arrivals, without_nodes};
 use whittle_model::disruption::{Command, Method, Reason, Removal, Savings};
@@ -24,11 +24,6 @@ const READ_CONCURRENCY: usize = 10;
 /// Empty nodes that one command removes at most: each takes some seven calls, and a run that does not get through all of them starts again
 /// with the first. The next pass finds the others.
 const EMPTY_MAX: usize = 1_000;
-
-/// The taint that keeps new pods off a node that is being disrupted.
-pub(crate) fn disrupted_taint() -> Taint {
-    Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
-}
 
 /// Claims of a command after their reason was set.
 pub(crate) enum Marked {
@@ -153,7 +148,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     async fn taint(&self, node: &str) -> Result<(), HandleError> {
-        let patch = NodePatch { add_taints: vec![disrupted_taint()], ..NodePatch::default() };
+        let patch = NodePatch { add_taints: vec![Taint::disrupted()], ..NodePatch::default() };
         self.patch_unless_gone(node, &patch).await
     }
 

@@ -1,13 +1,13 @@
 //! Advances commands: replacements first, then the deletion of the old nodes; or a rollback.
 
-use crate::execute::{self, Marked, find_claim};
+use crate::execute::{Marked, find_claim};
 use crate::observe::Step;
 use crate::refused::refused_launch;
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
 use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
 use crate::{metrics, publish};
-use whittle_api::k8s::Kind;
+use whittle_api::k8s::{Kind, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, DeletionReason, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{LedgerEntry, undo_moves};
@@ -222,7 +222,7 @@ impl<P: Rights> Run<'_, P> {
     /// Removes the taint of a node that is kept. A policy may refuse it for long: the node is then untainted as that of no command, once it
     /// can be, and holds up nothing.
     pub(crate) async fn untaint(&self, node: &str) -> Result<(), HandleError> {
-        let patch = NodePatch { remove_taints: vec![execute::disrupted_taint()], ..NodePatch::default() };
+        let patch = NodePatch { remove_taints: vec![Taint::disrupted()], ..NodePatch::default() };
         match self.patch_unless_gone(node, &patch).await {
             Err(HandleError::Cluster(ClusterError::Invalid { .. })) => Ok(()),
             outcome => outcome,

@@ -1,11 +1,10 @@
 //! Nodes and claims that still have what a command gave them, though no command has them any more.
 
-use crate::execute::disrupted_taint;
 use crate::observe::Step;
 use crate::state::Disruptions;
 use crate::{Rights, time_left};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Node, Taint};
 use whittle_api::{conditions, labels};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Function, Stored};
 use whittle_ports::metrics::FailedRuns;
@@ -26,7 +25,7 @@ struct Stray<'a> {
 fn strays<'a>(snapshot: &'a Snapshot, known: &Disruptions) -> Vec<Stray<'a>> {
     let removals = known.running.iter().flat_map(|running| &running.removals);
     let in_commands: BTreeSet<&str> = removals.map(|deleting| deleting.claim.as_str()).collect();
-    let is_tainted = |node: &&Node| node.spec.taints.iter().any(|taint| taint.same(&disrupted_taint()));
+    let is_tainted = |node: &&Node| node.spec.taints.iter().any(|taint| taint.same(&Taint::disrupted()));
     let tainted = snapshot.read.nodes.iter().filter(|node| !node.metadata.is_deleting()).filter(is_tainted);
     let tainted: BTreeMap<&str, &Node> = tainted.map(|node| (node.metadata.name.as_str(), node)).collect();
     let kept = snapshot.claims.iter().filter(|claim| !claim.value.is_ending() && !in_commands.contains(claim.value.key.name.as_str()));
@@ -84,7 +83,7 @@ async fn untaint_stray<P: Rights>(ports: P, claim: &ClaimKey, node: &Node, repor
     if readable(ports.store().get(claim).await)?.is_none_or(|known| known.value.is_ending()) {
         return Ok(());
     }
-    let patch = NodePatch { remove_taints: vec![disrupted_taint()], ..NodePatch::default() };
+    let patch = NodePatch { remove_taints: vec![Taint::disrupted()], ..NodePatch::default() };
     match ports.cluster().patch_node(&claim.cluster, &node.metadata.name, &node.metadata.resource_version, &patch).await {
         Ok(()) => report.count("unmarked"),
         Err(ClusterError::Conflict { .. } | ClusterError::NotFound { .. }) => report.count("left_for_later"),

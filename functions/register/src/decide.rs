@@ -2,7 +2,7 @@
 
 use whittle_api::k8s::{Kind, Node, Pod, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ClusterObjects, Condition, ConditionStatus, OwnerReference, conditions, labels};
+use whittle_api::{ClusterObjects, Condition, OwnerReference, conditions, labels};
 use whittle_claims::{Claim, annotations_of, labels_of};
 use whittle_model::state::is_ephemeral;
 use whittle_ports::{NodePatch, Safeguard};
@@ -100,14 +100,9 @@ fn owner(claim: &Claim, node: &Node, uid: &str) -> Option<OwnerReference> {
     })
 }
 
-/// Whether the Node is Ready.
-pub(crate) fn is_ready(node: &Node) -> bool {
-    conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
-}
-
 /// Why a registered Node is not initialized yet: reason and message of the `Initialized` condition.
 pub(crate) fn not_initialized(claim: &Claim, node: &Node) -> Option<(&'static str, String)> {
-    if !is_ready(node) {
+    if !node.is_ready() {
         return Some(("NodeNotReady", "Node status is NotReady".to_owned()));
     }
     let starting = |taint: &&Taint| claim.spec.startup_taints.iter().any(|startup| startup.same(taint));

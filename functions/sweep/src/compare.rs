@@ -70,7 +70,7 @@ pub(crate) struct SweepInput<'a> {
 impl SweepInput<'_> {
     /// Whether a Node shows that its machine runs, whatever EC2 says. An old one does not: it is read again.
     pub(crate) fn speaks(&self, node: &Node) -> bool {
-        self.nodes == Freshness::Newest && is_ready(node)
+        self.nodes == Freshness::Newest && node.is_ready()
     }
 }
 
@@ -419,10 +419,6 @@ pub(crate) fn nodes_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Vec<&'
     objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str()).collect()
 }
 
-pub(crate) fn is_ready(node: &Node) -> bool {
-    conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
-}
-
 /// Whether EC2 does not list the instance of a claim, and its Node is not ready. That of one without a Node may have ended before its
 /// launch was stored, so that nobody was told; the claim is only ended if EC2 then says so by its id, else left to its timeout.
 fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> bool {
@@ -612,7 +608,7 @@ fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &
     let is_left = |node: &&Node| adopt::has_finalizer(&node.metadata) && ended.contains(node.spec.provider_id.as_str());
     for node in input.objects.nodes.iter().filter(|node| held(&node.metadata) || is_left(node)) {
         let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
-        let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || is_ready(node);
+        let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || node.is_ready();
         let accounted = accounted || input.shifted.are_of(&node.metadata.labels);
         if !accounted && sightings.is_confirmed(format!("node/{name} without machine"), SIGHTING_INTERVAL) {
             sightings.retain_denial(&format!("node/{name}"));

@@ -10,7 +10,7 @@ use crate::execute::TIME_PER_STEP;
 use crate::{adopt, hand_over};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
-use whittle_api::k8s::{Kind as _, Node, Taint, TaintEffect};
+use whittle_api::k8s::{Kind as _, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
@@ -411,7 +411,7 @@ async fn release_nodes<P: Rights>(ports: P, cluster: &ClusterName, nodes: &BTree
         let patch = NodePatch {
             uid: (*uid).to_owned(),
             unless_deleting: Safeguard::LeavingNodesDrained.stops(true),
-            remove_taints: vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)],
+            remove_taints: vec![Taint::disrupted()],
             remove_finalizer: Some(labels::TERMINATION_FINALIZER.to_owned()),
             disown: true,
             ..NodePatch::default()

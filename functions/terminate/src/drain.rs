@@ -1,7 +1,7 @@
 //! Which pods of a node are evicted or deleted next (lifecycle 14 to 17). Pure.
 
 use std::collections::BTreeSet;
-use whittle_api::k8s::{Kind, Pod, Taint, TaintEffect, VolumeAttachment};
+use whittle_api::k8s::{Kind, Pod, Taint, VolumeAttachment};
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, PodKey};
 use whittle_model::pods::{Protection, do_not_disrupt, tolerates};
@@ -68,11 +68,6 @@ impl Leaving {
     }
 }
 
-/// The taint of a node that is being disrupted.
-pub(crate) fn disrupted() -> Taint {
-    Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)
-}
-
 /// Whether a pod is drained at all.
 pub(crate) fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
     !pod.is_terminal() && !stays(pod, now)
@@ -81,7 +76,7 @@ pub(crate) fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
 /// Whether a pod is left on its node until the machine ends. One that has finished is not: its volumes may still be mounted, because the
 /// kubelet reports the end of the containers before it unmounts.
 fn stays(pod: &Pod, now: Timestamp) -> bool {
-    tolerates(&pod.spec.tolerations, &disrupted()) || pod.is_static() || is_stuck(pod, now)
+    tolerates(&pod.spec.tolerations, &Taint::disrupted()) || pod.is_static() || is_stuck(pod, now)
 }
 
 fn is_stuck(pod: &Pod, now: Timestamp) -> bool {

@@ -7,7 +7,7 @@ use crate::{BLOCKED_AFTER, BLOCKED_DELAY, Next, POLL_DELAY, SHORT_DELAY};
 use crate::{Rights, Run};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
-use whittle_api::k8s::{Kind, Node, Pod};
+use whittle_api::k8s::{Kind, Node, Pod, Taint};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, PodKey};
 use whittle_ec2::instance::{Instance, InstanceState};
@@ -209,7 +209,7 @@ impl<P: Rights> Run<P> {
     async fn taint_and_delete_objects(&self, node: &Node) -> Result<(), HandleError> {
         let claim = &self.claim.value;
         let (cluster, meta) = (&claim.key.cluster, &node.metadata);
-        let taint = drain::disrupted();
+        let taint = Taint::disrupted();
         let other_effects = node.spec.taints.iter().filter(|there| there.key == taint.key && !there.same(&taint)).cloned().collect();
         let guarded = meta.finalizers.iter().any(|finalizer| finalizer == labels::TERMINATION_FINALIZER);
         let excluded = meta.label(labels::EXCLUDE_BALANCERS) == Some("karpenter");

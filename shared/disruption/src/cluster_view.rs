@@ -74,7 +74,7 @@ impl<'a> Machine<'a> {
         self.state.node.as_ref().is_some_and(|node| node.metadata.label(labels::INITIALIZED) == Some("true"))
     }
     pub(crate) fn is_ready(&self) -> bool {
-        self.state.node.as_ref().is_some_and(|node| conditions::is_true(&node.status.conditions, conditions::READY))
+        self.state.node.as_ref().is_some_and(|node| node.is_ready())
     }
     /// The Node or NodeClaim is being deleted, marked for deletion or terminating, whoever requested it.
     pub(crate) fn is_deleting(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Which pods must not be evicted (disruption 3.4, 3.5).
 
 use jiff::{SignedDuration, Timestamp};
-use whittle_api::k8s::{Pod, Taint, TaintEffect};
+use whittle_api::k8s::{Pod, Taint};
 use whittle_api::labels;
 use whittle_model::pods::{is_active, tolerates};
 
@@ -17,7 +17,7 @@ fn is_mirror(pod: &Pod) -> bool {
 
 /// Whether the pod stays on a node with the disruption taint.
 fn tolerates_disruption(pod: &Pod) -> bool {
-    tolerates(&pod.spec.tolerations, &Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule))
+    tolerates(&pod.spec.tolerations, &Taint::disrupted())
 }
 
 /// Protection by the pod's own annotations (disruption 3.5).

@@ -269,11 +269,10 @@ pub(crate) fn include_unreadable(objects: &mut ClusterObjects, read: &ClusterObj
 
 /// Marks the machines of claims that cannot be read; those with the disruption taint count as deleting.
 pub(crate) fn mark_unreadable(nodes: &mut [StateNode], hidden: &[String]) {
-    let is_disrupted = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
     for node in nodes {
         let Some(claim) = node.claim.as_ref().filter(|claim| hidden.contains(&claim.metadata.name)) else { continue };
         node.unreadable.get_or_insert_with(|| format!("the claim {}", claim.metadata.name));
-        node.marked_for_deletion |= node.node.as_ref().is_some_and(|node| is_disrupted(node));
+        node.marked_for_deletion |= node.node.as_ref().is_some_and(|node| node.has_disrupted_taint());
     }
 }
 
@@ -282,9 +281,8 @@ pub(crate) fn mark_unreadable(nodes: &mut [StateNode], hidden: &[String]) {
 pub(crate) fn mark_ended(nodes: &mut [StateNode], claims: &[Stored<Claim>]) {
     let ended = claims.iter().filter_map(|claim| claim.value.ended_machine());
     let ended: BTreeSet<&str> = ended.map(|machine| machine.provider_id.as_str()).collect();
-    let is_ready = |node: &Node| conditions::is_true(&node.status.conditions, conditions::READY);
     for state in nodes.iter_mut().filter(|state| state.claim.is_none()) {
-        let is_left = |node: &Arc<Node>| ended.contains(node.spec.provider_id.as_str()) && !is_ready(node);
+        let is_left = |node: &Arc<Node>| ended.contains(node.spec.provider_id.as_str()) && !node.is_ready();
         state.marked_for_deletion |= state.node.as_ref().is_some_and(is_left);
     }
 }

@@ -365,7 +365,7 @@ impl Nodes {
     fn selects(&self, node: &Node, world: &World) -> bool {
         let pool = self.pool.as_ref().is_none_or(|pool| node.metadata.label(labels::NODE_POOL) == Some(pool));
         let group = self.group.as_ref().is_none_or(|group| node.metadata.label("eks.amazonaws.com/nodegroup") == Some(group));
-        let ready = self.ready.is_none_or(|ready| conditions::is_true(&node.status.conditions, conditions::READY) == ready);
+        let ready = self.ready.is_none_or(|ready| node.is_ready() == ready);
         let converted = self.converted.is_none_or(|wanted| wanted == is_converted(node));
         let tainted = self.tainted.as_ref().is_none_or(|key| node.spec.taints.iter().any(|taint| taint.key == *key));
         let mut pods = world.cluster.objects.pods_on(&node.metadata.name);

@@ -5,7 +5,7 @@ use crate::page::view::{NodeState, NodeView, PodState, PodView, Pool, State, WAI
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind as _, Node, Pod};
-use whittle_api::{conditions, labels};
+use whittle_api::labels;
 use whittle_claims::{Claim, DecisionKind, Phase};
 use whittle_model::pods::effective_requests;
 use whittle_sim::World;
@@ -64,9 +64,9 @@ fn node_state(node: Option<&Node>, claim: Option<&Claim>) -> NodeState {
         NodeState::Draining
     } else if matches!(claim.map(|claim| &claim.phase), Some(Phase::Launched { .. } | Phase::Registered { .. })) {
         NodeState::Starting
-    } else if node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT) {
+    } else if node.has_disrupted_taint() {
         NodeState::Disrupting
-    } else if conditions::is_true(&node.status.conditions, conditions::READY) {
+    } else if node.is_ready() {
         NodeState::Ready
     } else {
         NodeState::NotReady

@@ -1,10 +1,9 @@
 //! Commands of a cluster from which Whittle is being uninstalled.
 
 use super::{after, claim, joined, running};
-use crate::execute::disrupted_taint;
 use crate::state::{Disruptions, NAME, Running, SurplusClaim};
 use futures::executor::block_on;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Node, Taint};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{Claim, Event, Function, LeftNodes, Revision, Uninstall};
 use whittle_ports::{Adapters, ClaimStore, RecordReader, Records, Report, Settings};
@@ -23,7 +22,7 @@ pub(super) fn world(left: Option<LeftNodes>) -> TestWorld {
     let mut old = serving("old", "i-0", "node-old");
     conditions::set(&mut old.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Underutilized", "", at(1));
     let mut node = Node { metadata: ObjectMeta::named("node-old"), ..Node::default() };
-    node.spec.taints.push(disrupted_taint());
+    node.spec.taints.push(Taint::disrupted());
     world.create(node);
     world.store(&old);
     world.store(&after(&claim("new"), &[joined(), vec![Event::NodeReady]].concat()));

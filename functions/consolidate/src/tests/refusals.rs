@@ -2,13 +2,12 @@
 
 use super::{after, claim, command, snapshot_of};
 use crate::Run;
-use crate::execute::disrupted_taint;
 use crate::observe::Step;
 use crate::progress::Outcome;
 use crate::state::{DeletingMachine, Disruptions, Running};
 use crate::strays::untaint_strays;
 use futures::executor::block_on;
-use whittle_api::k8s::Node;
+use whittle_api::k8s::{Node, Taint};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{Event, Revision, Stored};
 use whittle_model::disruption::{Method, Removal};
@@ -47,7 +46,7 @@ fn world(is_left: bool) -> TestWorld {
         let mut node = Node { metadata: ObjectMeta::named(name), ..Node::default() };
         if is_left {
             conditions::set(&mut one.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Empty", "", at(1));
-            node.spec.taints.push(disrupted_taint());
+            node.spec.taints.push(Taint::disrupted());
         }
         world.store(&one);
         world.create(node);

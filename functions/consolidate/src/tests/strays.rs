@@ -2,7 +2,6 @@
 
 use super::{after, claim, joined};
 use crate::HANDOVER_RESERVE;
-use crate::execute::disrupted_taint;
 use crate::observe::Step;
 use crate::state::Disruptions;
 use crate::strays::untaint_strays;
@@ -25,7 +24,7 @@ fn is_tainted(meanwhile: impl FnOnce(&Simulation, &Claim)) -> (bool, Report) {
     simulation.store(&serving);
     let ports = simulation.ports();
     let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
-    node.spec.taints.push(disrupted_taint());
+    node.spec.taints.push(Taint::disrupted());
     simulation.create(node);
     let stored = block_on(ports.list(&cluster)).unwrap();
     let nodes = vec![simulation.get::<Node>("n").unwrap()];
@@ -34,7 +33,7 @@ fn is_tainted(meanwhile: impl FnOnce(&Simulation, &Claim)) -> (bool, Report) {
     let adapters = Adapters::all(&ports);
     let mut report = Report::default();
     assert_eq!(block_on(untaint_strays(adapters, &snapshot, &Disruptions::default(), &mut report)), Ok(Step::Done));
-    let closed = simulation.get::<Node>("n").unwrap().spec.taints.iter().any(|taint| taint.same(&disrupted_taint()));
+    let closed = simulation.get::<Node>("n").unwrap().spec.taints.iter().any(|taint| taint.same(&Taint::disrupted()));
     (closed, report)
 }
 
@@ -110,7 +109,7 @@ fn left(world: &TestWorld) -> (usize, usize) {
 
 #[test]
 fn many_nodes_of_no_command_are_untainted_in_one_pass() {
-    let world = world_of_many(&[disrupted_taint()]);
+    let world = world_of_many(&[Taint::disrupted()]);
     let (step, report) = check_many(&world, &world.ports());
     assert_eq!((step, report.counted("unmarked"), left(&world)), (Step::Done, 20, (0, 0)));
 }
@@ -127,7 +126,7 @@ fn a_reason_goes_without_a_taint_and_a_node_without_one_is_left_alone() {
 
 #[test]
 fn nodes_for_which_there_is_no_time_are_left_to_the_next_pass() {
-    let world = world_of_many(&[disrupted_taint()]);
+    let world = world_of_many(&[Taint::disrupted()]);
     let none = world.ports().with_time_left(SignedDuration::ZERO, HANDOVER_RESERVE);
     let (step, report) = check_many(&world, &none);
     assert_eq!((step, report.counted("handed_over"), left(&world)), (Step::HandedOver, 1, (20, 20)));

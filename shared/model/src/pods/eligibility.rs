@@ -1,6 +1,6 @@
 //! Which pods are provisioned for, and which are rescheduled when their node is removed.
 
-use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, Taint, TaintEffect};
+use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, Taint};
 use whittle_api::{GoDuration, labels};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -102,8 +102,7 @@ fn is_forced_soon(pod: &Pod, deadline: Timestamp, now: Timestamp) -> bool {
 }
 
 fn fully_blocked(pod: &Pod, budgets: &[PodDisruptionBudget]) -> bool {
-    let disrupted = Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule);
-    if !is_active(pod) || super::tolerates(&pod.spec.tolerations, &disrupted) {
+    if !is_active(pod) || super::tolerates(&pod.spec.tolerations, &Taint::disrupted()) {
         return false;
     }
     let selecting: Vec<&PodDisruptionBudget> = budgets

@@ -187,7 +187,7 @@ impl<'a> Volumes<'a> {
     /// The only place of an unbound claim that a node has been selected for. One that is about to go is none.
     fn selected_place(&self, claim: &PersistentVolumeClaim) -> Option<Requirements> {
         let node = self.node(claim.metadata.annotation(SELECTED_NODE)?)?;
-        if node.metadata.is_deleting() || node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT) {
+        if node.metadata.is_deleting() || node.has_disrupted_taint() {
             return None;
         }
         let hostname = node.metadata.label(labels::HOSTNAME).filter(|name| !name.is_empty()).unwrap_or(&node.metadata.name);

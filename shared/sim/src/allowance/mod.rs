@@ -79,7 +79,7 @@ impl World {
             Some((claim.node_name()?.to_owned(), Listed { disrupting, terminating }))
         });
         // For an unreadable claim only the Node's taint tells whether it is being disrupted.
-        let closed = |node: &Node| node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT);
+        let closed = |node: &Node| node.has_disrupted_taint();
         let hidden =
             self.store.claims_with_hidden(&cluster).filter(|stored| self.store.is_hidden(&stored.value.key)).filter_map(|stored| {
                 let node = self.cluster.objects.nodes.get(stored.value.node_name()?)?;
@@ -209,7 +209,7 @@ impl Allowance {
         };
         for node in nodes.iter().filter(of_pool) {
             let Some(claim) = self.listed.get(&node.metadata.name).filter(|claim| !claim.terminating) else { continue };
-            let lost = !conditions::is_true(&node.status.conditions, conditions::READY);
+            let lost = !node.is_ready();
             pool_state.nodes += 1;
             if claim.disrupting || lost || node.metadata.is_deleting() {
                 pool_state.disrupting.insert(node.metadata.name.clone());

@@ -236,7 +236,7 @@ fn due(timers: &BTreeMap<String, Timestamp>, now: Timestamp) -> Vec<String> {
 
 /// The fields of a Node that ring the node doorbell: readiness, startup taints, deletion.
 fn fingerprint(node: &Node) -> String {
-    let ready = conditions::is_true(&node.status.conditions, conditions::READY);
+    let ready = node.is_ready();
     let taints: Vec<String> = node.spec.taints.iter().map(ToString::to_string).collect();
     format!("{ready} {} {}", taints.join(" "), node.metadata.is_deleting())
 }

@@ -5,7 +5,7 @@ use crate::dice::{Dice, Stream};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, NodeSelectorTerm, Pod, PodAffinityTerm, PodCondition, Taint, TaintEffect, TopologySpreadConstraint};
-use whittle_api::{ConditionStatus, LabelSelector, ObjectMeta, SelectorRequirement, conditions, labels};
+use whittle_api::{LabelSelector, ObjectMeta, SelectorRequirement, labels};
 use whittle_model::pods::{effective_requests, host_ports, tolerates};
 use whittle_ports::ClusterEvent;
 use whittle_units::{Quantity, Resources};
@@ -77,17 +77,9 @@ pub(super) fn selects(pod: &Pod, node: &Node) -> bool {
     selector && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term_holds(term, node)))
 }
 
-fn is_ready(node: &Node) -> bool {
-    conditions::find(&node.status.conditions, conditions::READY).is_some_and(|ready| ready.status == ConditionStatus::True)
-}
-
 fn is_tolerated(pod: &Pod, node: &Node) -> bool {
     let hard = node.spec.taints.iter().filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
     hard.into_iter().all(|taint| tolerates(&pod.spec.tolerations, taint))
-}
-
-fn has_disrupted_taint(node: &Node) -> bool {
-    node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT)
 }
 
 /// Why a node is rejected for a pod.
@@ -128,7 +120,7 @@ impl Cluster {
             return;
         }
         let closed: BTreeSet<&String> =
-            self.objects.nodes.iter().filter(|(_, node)| has_disrupted_taint(node)).map(|(name, _)| name).collect();
+            self.objects.nodes.iter().filter(|(_, node)| node.has_disrupted_taint()).map(|(name, _)| name).collect();
         self.tainted_at.retain(|name, _| closed.contains(name));
         for name in closed {
             self.tainted_at.entry(name.clone()).or_insert(now);
@@ -218,7 +210,7 @@ impl Cluster {
         }
         let hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && !tolerates(&pod.spec.tolerations, taint);
         let unseen = |taint: &Taint| taint.key == labels::DISRUPTED_TAINT && pass.not_seen_tainted.contains(&node.metadata.name);
-        if !is_ready(node) || node.spec.taints.iter().filter(hard).any(|taint| !unseen(taint)) {
+        if !node.is_ready() || node.spec.taints.iter().filter(hard).any(|taint| !unseen(taint)) {
             return Some(Rejection::Taint);
         }
         if !selects(pod, node) {

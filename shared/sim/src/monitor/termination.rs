@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{conditions, labels};
+use whittle_api::labels;
 use whittle_claims::{Claim, Deletion, DeletionReason, Phase};
 use whittle_units::{InstanceId, ProviderId};
 
@@ -47,16 +47,8 @@ pub(super) struct NodeState {
     was_ready: bool,
 }
 
-fn has_disrupted_taint(node: &Node) -> bool {
-    node.spec.taints.iter().any(|taint| taint.key == labels::DISRUPTED_TAINT)
-}
-
 fn is_registered(node: &Node) -> bool {
     node.metadata.label(labels::REGISTERED) == Some("true")
-}
-
-fn is_ready(node: &Node) -> bool {
-    conditions::is_true(&node.status.conditions, conditions::READY)
 }
 
 /// Whether a pod may stay on a node that is being disrupted.
@@ -107,7 +99,7 @@ impl World {
         let mut node_states = BTreeMap::new();
         for (name, node) in &self.cluster.objects.nodes {
             let known = self.monitor.node_states.get(name);
-            let (tainted, ready) = (has_disrupted_taint(node), is_ready(node));
+            let (tainted, ready) = (node.has_disrupted_taint(), node.is_ready());
             let since = |same: Option<(bool, Timestamp)>, value: bool| match same {
                 Some((before, at)) if before == value => at,
                 _ => now,
@@ -479,7 +471,7 @@ impl World {
         };
         let released = |node: &Node| self.machine_of_provider(&node.spec.provider_id).is_some_and(|id| self.was_released(&id));
         let is_closed =
-            |node: &Node| has_disrupted_taint(node) || node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT);
+            |node: &Node| node.has_disrupted_taint() || node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT);
         let nodes = self.cluster.objects.nodes.values().filter(|node| is_closed(node) && released(node) && !claimed(node));
         nodes.map(|node| format!("node {} was let go and stays tainted", node.metadata.name)).collect()
     }
@@ -496,7 +488,7 @@ impl World {
                 self.cluster.objects.node_claims.values().find(|object: &&NodeClaim| object.status.node_name == node.metadata.name);
             object.is_none_or(|object| !object.metadata.is_deleting()) && !node.metadata.is_deleting()
         };
-        let nodes = self.cluster.objects.nodes.values().filter(|node| has_disrupted_taint(node) && serves(node) && shown(node));
+        let nodes = self.cluster.objects.nodes.values().filter(|node| node.has_disrupted_taint() && serves(node) && shown(node));
         nodes.map(|node| format!("node {} is tainted although its claim is in service", node.metadata.name)).collect()
     }
 }
