@@ -7,8 +7,8 @@ use super::verdict::VerdictReason;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
-use whittle_api::k8s::{Container, Node, Pod, PodCondition, ResourceRequirements, Workloads};
-use whittle_api::karpenter::{NodeClaim, NodeClassReference, NodePool, Requirement};
+use whittle_api::k8s::{Container, IntOrString, Node, Pod, PodCondition, ResourceRequirements, Workloads};
+use whittle_api::karpenter::{Budget, NodeClaim, NodeClassReference, NodePool, Requirement};
 use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, OwnerReference, conditions, labels};
 use whittle_model::disruption::{ClaimFacts, Command, Gate, Input, Memory, Proposal, Settings};
 use whittle_model::scheduling::{self, InstanceTypes, Packing};
@@ -30,7 +30,21 @@ pub(crate) fn noon() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
 }
 
+/// A budget of so many nodes, or of a percentage of them, at all times and for every reason.
+pub(crate) fn budget(nodes: &str) -> Budget {
+    Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }
+}
+
 impl Scene {
+    /// Empty nodes of two cores, `n0` and so on.
+    pub(crate) fn of_nodes(count: usize) -> Self {
+        let mut scene = Self::new();
+        for at in 0..count {
+            scene.node(&format!("n{at}"), "default", 2);
+        }
+        scene
+    }
+
     /// A pool `default` without budgets, and types `xN` of N cpu at N × 0.05 dollars in zones a and b: on-demand, and
     /// spot at a third of it.
     pub(crate) fn new() -> Self {

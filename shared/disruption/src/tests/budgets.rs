@@ -1,23 +1,10 @@
 //! What counts for budgets and gauges, and which events a pass wants published.
 
-use crate::testing::{Scene, instance_type, noon, reason_of};
+use crate::testing::{Scene, budget, instance_type, noon, reason_of};
 use jiff::ToSpan as _;
-use whittle_api::k8s::IntOrString;
-use whittle_api::karpenter::{Budget, ConsolidationPolicy};
+use whittle_api::karpenter::ConsolidationPolicy;
 use whittle_api::{ConditionStatus, NillableDuration, conditions, labels};
 use whittle_model::disruption::{Method, Reason};
-
-fn budget(nodes: &str) -> Vec<Budget> {
-    vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
-}
-
-fn nodes(count: usize) -> Scene {
-    let mut scene = Scene::new();
-    for at in 0..count {
-        scene.node(&format!("n{at}"), "default", 2);
-    }
-    scene
-}
 
 /// Nodes, disrupting and allowed for empty ones.
 fn counted(scene: &Scene) -> (u32, u32, u32) {
@@ -28,8 +15,8 @@ fn counted(scene: &Scene) -> (u32, u32, u32) {
 
 #[test]
 fn only_managed_initialized_and_not_terminating_nodes_count_for_a_budget() {
-    let mut scene = nodes(10);
-    scene.the_pool("default").spec.disruption.budgets = budget("10%");
+    let mut scene = Scene::of_nodes(10);
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("10%")];
     assert_eq!(counted(&scene), (10, 0, 1));
     "Other".clone_into(&mut scene.parts("n0").1.spec.node_class_ref.kind);
     assert_eq!(counted(&scene), (9, 0, 1));
@@ -46,7 +33,7 @@ fn only_managed_initialized_and_not_terminating_nodes_count_for_a_budget() {
 
 #[test]
 fn a_gauge_counts_the_eligible_nodes_of_a_method() {
-    let mut scene = nodes(4);
+    let mut scene = Scene::of_nodes(4);
     for node in ["n0", "n1", "n2", "n3"] {
         scene.pod(&format!("pod-{node}"), node, "1500m");
     }
@@ -67,7 +54,7 @@ fn published(scene: &Scene) -> Vec<(String, String)> {
 /// Both the Node and its claim get the event.
 #[track_caller]
 fn check_event(change: impl FnOnce(&mut Scene), message: &str) {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.pod("p", "n0", "1500m");
     change(&mut scene);
     let both = ["node/n0", "nodeclaim/claim-n0"].map(|object| (object.to_owned(), message.to_owned()));
@@ -105,18 +92,18 @@ fn nodes_that_consolidation_cannot_evaluate_get_an_event() {
 
 #[test]
 fn a_node_within_consolidate_after_and_an_empty_one_get_no_event() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.pod("p", "n0", "1500m");
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(60);
     scene.parts("n0").1.status.last_pod_event_time = Some(noon());
     assert_eq!(published(&scene), []);
-    assert_eq!(published(&nodes(1)), []);
+    assert_eq!(published(&Scene::of_nodes(1)), []);
 }
 
 #[test]
 fn single_node_commands_are_executed_one_after_the_other_within_a_budget() {
-    let mut scene = nodes(0);
-    scene.the_pool("default").spec.disruption.budgets = budget("3");
+    let mut scene = Scene::of_nodes(0);
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("3")];
     for at in 0..5 {
         let name = format!("n{at}");
         scene.node(&name, "default", 16).0.metadata.labels.insert("slot".to_owned(), name.clone());
@@ -140,9 +127,9 @@ fn single_node_commands_are_executed_one_after_the_other_within_a_budget() {
 /// Ten nodes that can only be replaced one for one, while the old ones wait for their replacements.
 #[test]
 fn a_budget_limits_the_number_of_nodes_at_any_moment() {
-    let mut scene = nodes(0);
+    let mut scene = Scene::of_nodes(0);
     scene.catalog.insert("default".to_owned(), std::sync::Arc::new([12, 16].map(instance_type).into_iter().collect()));
-    scene.the_pool("default").spec.disruption.budgets = budget("3");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("3")];
     for at in 0..10 {
         let name = format!("n{at}");
         scene.node(&name, "default", 16);
@@ -180,7 +167,7 @@ fn a_budget_limits_the_number_of_nodes_at_any_moment() {
 
 #[test]
 fn the_conditions_of_a_claim_are_set_and_cleared_together() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     let kept = scene.decide().conditions.remove(0);
     assert!(kept.consolidatable && kept.changed && kept.drifted.is_none());
     let claim = scene.parts("n0").1;
@@ -207,7 +194,7 @@ fn the_conditions_of_a_claim_are_set_and_cleared_together() {
 
 #[test]
 fn a_machine_without_a_node_is_blocked() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.objects.nodes.clear();
     let decision = scene.expect(&[]);
     assert_eq!(decision.verdicts[0].reason.code(), "NoNode");
@@ -216,7 +203,7 @@ fn a_machine_without_a_node_is_blocked() {
 
 #[test]
 fn nodes_with_a_duplicate_or_missing_provider_id_are_not_disrupted() {
-    let mut scene = nodes(2);
+    let mut scene = Scene::of_nodes(2);
     let id = scene.parts("n0").0.spec.provider_id.clone();
     scene.parts("n1").0.spec.provider_id.clone_from(&id);
     let decision = scene.expect(&[]);

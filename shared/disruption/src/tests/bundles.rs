@@ -1,8 +1,7 @@
 //! Sets of nodes that fill one cheaper machine together, wherever they are in the order of savings ratios.
 
-use crate::testing::Scene;
-use whittle_api::k8s::IntOrString;
-use whittle_api::karpenter::{Budget, Requirement};
+use crate::testing::{Scene, budget};
+use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
 
 /// Two full machines with a high savings ratio that cannot be removed, and three small ones whose pods fill a machine
@@ -28,8 +27,7 @@ fn small_machines_that_fill_a_larger_one_are_replaced_together_despite_better_ra
 fn a_set_is_no_larger_than_the_budgets_allow() {
     for (nodes, want) in [("2", [].as_slice()), ("3", &["multi replace [a b c] -> x4"])] {
         let mut scene = fragmented();
-        scene.the_pool("default").spec.disruption.budgets =
-            vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }];
+        scene.the_pool("default").spec.disruption.budgets = vec![budget(nodes)];
         scene.expect(want);
     }
 }

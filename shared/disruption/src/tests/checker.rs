@@ -1,6 +1,6 @@
 //! The checker rejects every command that must not be executed, rule by rule.
 
-use crate::testing::{Scene, noon};
+use crate::testing::{Scene, budget, noon};
 use jiff::ToSpan as _;
 use whittle_api::k8s::{Affinity, IntOrString, PodAffinity, PodAffinityTerm, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy};
@@ -138,8 +138,8 @@ fn commands_that_the_pool_forbids_are_rejected() {
     };
     check(shifted, "zonal-shift");
     let budgets = [
-        Budget { nodes: IntOrString::Text("0".to_owned()), ..Budget::default() },
-        Budget { nodes: IntOrString::Text("0%".to_owned()), reasons: Some(vec!["Underutilized".to_owned()]), ..Budget::default() },
+        budget("0"),
+        Budget { reasons: Some(vec!["Underutilized".to_owned()]), ..budget("0%") },
         Budget { schedule: Some("@daily".to_owned()), duration: Some("13h".parse().unwrap()), nodes: IntOrString::Int(0), reasons: None },
         Budget {
             schedule: Some("0 0 31 2 *".to_owned()),
@@ -149,7 +149,7 @@ fn commands_that_the_pool_forbids_are_rejected() {
         },
         Budget { schedule: Some("61 * * * *".to_owned()), duration: Some("1h".parse().unwrap()), ..Budget::default() },
         Budget { schedule: Some("@daily".to_owned()), ..Budget::default() },
-        Budget { nodes: IntOrString::Text("many".to_owned()), ..Budget::default() },
+        budget("many"),
     ];
     for budget in budgets {
         check(|scene, _| scene.the_pool("default").spec.disruption.budgets.push(budget.clone()), "budget");

@@ -1,6 +1,6 @@
 //! Multi-node and single-node consolidation.
 
-use crate::testing::{Scene, noon, reason_of, render};
+use crate::testing::{Scene, budget, noon, reason_of, render};
 use crate::{RejectionCause, record_drained, record_move, undo_moves};
 use jiff::ToSpan as _;
 use std::collections::BTreeMap;
@@ -185,7 +185,7 @@ fn a_node_that_cannot_be_removed_does_not_block_the_others() {
 #[test]
 fn budgets_limit_multi_node_commands() {
     let mut scene = scene(&[("a", 4, "500m"), ("b", 4, "500m"), ("c", 4, "500m"), ("d", 4, "500m")]);
-    scene.the_pool("default").spec.disruption.budgets = vec![Budget { nodes: IntOrString::Text("2".to_owned()), ..Budget::default() }];
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("2")];
     let decision = scene.decide();
     assert!(decision.commands[0].removals.len() <= 2, "{}", render(&decision.commands[0]));
     scene.the_pool("default").spec.disruption.budgets[0].nodes = IntOrString::Text("0".to_owned());
@@ -247,8 +247,7 @@ fn each_pool_loses_at_most_as_many_nodes_together_as_its_budget_allows() {
             scene.pod(&format!("pod-{name}"), &name, "100m");
         }
         for pool in ["default", "other"] {
-            let budget = Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() };
-            scene.the_pool(pool).spec.disruption.budgets = vec![budget];
+            scene.the_pool(pool).spec.disruption.budgets = vec![budget(nodes)];
         }
         let decision = scene.decide();
         let removed: Vec<&str> =
@@ -626,13 +625,7 @@ fn a_proposal_must_still_be_valid_after_its_wait() {
         },
         RejectionCause::Churn,
     );
-    check(
-        &|scene| {
-            let closed = Budget { nodes: IntOrString::Text("0".to_owned()), ..Budget::default() };
-            scene.the_pool("default").spec.disruption.budgets = vec![closed];
-        },
-        RejectionCause::Budget,
-    );
+    check(&|scene| scene.the_pool("default").spec.disruption.budgets = vec![budget("0")], RejectionCause::Budget);
 }
 
 #[test]

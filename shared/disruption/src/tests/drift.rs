@@ -1,16 +1,12 @@
 //! Drift of dynamic pools: which nodes are replaced, in which order, and what blocks it.
 
-use crate::testing::{Scene, noon, reason_of};
+use crate::testing::{Scene, budget, noon, reason_of};
 use jiff::ToSpan as _;
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy, Ec2NodeClass, Requirement, ResolvedAmi};
 use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, ObjectMeta, conditions, labels};
 use whittle_model::disruption::{ClaimFacts, Method, Reason, ReplacementRefused};
 use whittle_units::Price;
-
-fn budget(nodes: &str) -> Vec<Budget> {
-    vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
-}
 
 /// Marks a node as drifted by its image, `minutes` ago.
 fn drift(scene: &mut Scene, node: &str, minutes: i64) {
@@ -159,7 +155,7 @@ fn drift_waits_for_a_starting_node_where_the_latest_machines_did_not_join() {
 fn beside_one_that_is_replaced(health: ConditionStatus) -> Scene {
     let mut scene = drifted(&[("a", "3500m"), ("b", "3500m")]).best();
     let pool = scene.the_pool("default");
-    pool.spec.disruption.budgets = budget("100%");
+    pool.spec.disruption.budgets = vec![budget("100%")];
     let reason = "RegistrationFailed";
     conditions::set(&mut pool.status.conditions, conditions::NODE_REGISTRATION_HEALTHY, health, reason, "", noon());
     scene.facts.insert("claim-a".to_owned(), ClaimFacts { in_command: true, ..ClaimFacts::default() });
@@ -335,7 +331,7 @@ fn drift_continues_until_its_budget_is_exhausted() {
     let bare: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
     for under_way in [0, 1] {
         let mut scene = drifted(&bare);
-        scene.the_pool("default").spec.disruption.budgets = budget("3");
+        scene.the_pool("default").spec.disruption.budgets = vec![budget("3")];
         if under_way == 1 {
             scene.marks.insert("n9".to_owned(), (true, None));
         }
@@ -411,13 +407,13 @@ fn budgets_limit_drift_pool_by_pool() {
     scene.node("c", "other", 4);
     scene.pod("pod-c", "c", "3500m");
     drift(&mut scene, "c", 1);
-    scene.the_pool("default").spec.disruption.budgets = vec![Budget { reasons: Some(vec!["Drifted".to_owned()]), ..budget("0").remove(0) }];
+    scene.the_pool("default").spec.disruption.budgets = vec![Budget { reasons: Some(vec!["Drifted".to_owned()]), ..budget("0") }];
     let decision = scene.decide();
     assert_eq!(decision.commands[0].removals[0].node, "c");
-    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("1")];
     scene.marks.insert("b".to_owned(), (true, None));
     assert_eq!(scene.decide().commands[0].removals[0].node, "c", "one of its two is being deleted already");
-    let closed = Budget { schedule: Some("@daily".to_owned()), duration: Some("13h".parse().unwrap()), ..budget("0").remove(0) };
+    let closed = Budget { schedule: Some("@daily".to_owned()), duration: Some("13h".parse().unwrap()), ..budget("0") };
     for pool in ["default", "other"] {
         scene.the_pool(pool).spec.disruption.budgets = vec![closed.clone()];
     }

@@ -1,28 +1,15 @@
 //! Emptiness, and its validation.
 
 use crate::RejectionCause;
-use crate::testing::{Scene, noon, owner, reason_of};
+use crate::testing::{Scene, budget, noon, owner, reason_of};
 use jiff::ToSpan as _;
-use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, ConsolidationPolicy};
 use whittle_api::{NillableDuration, labels};
 use whittle_model::disruption::{ClaimFacts, Reason};
 
-fn budget(nodes: &str) -> Vec<Budget> {
-    vec![Budget { nodes: IntOrString::Text(nodes.to_owned()), ..Budget::default() }]
-}
-
-fn nodes(count: usize) -> Scene {
-    let mut scene = Scene::new();
-    for at in 0..count {
-        scene.node(&format!("n{at}"), "default", 2);
-    }
-    scene
-}
-
 #[test]
 fn an_empty_node_is_deleted_without_a_replacement() {
-    let decision = nodes(1).expect(&["empty delete [n0]"]);
+    let decision = Scene::of_nodes(1).expect(&["empty delete [n0]"]);
     assert_eq!(decision.commands[0].savings.nanos(), 100_000_000);
     assert_eq!(decision.commands[0].execute_after, noon() + 15.seconds());
     assert_eq!(decision.commands[0].to_string(), "delete: [n0]");
@@ -31,7 +18,7 @@ fn an_empty_node_is_deleted_without_a_replacement() {
 
 #[test]
 fn daemons_mirror_pods_and_terminating_pods_do_not_make_a_node_used() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.pod("daemon", "n0", "100m").metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")].into();
     scene.pod("mirror", "n0", "100m").metadata.owner_references = vec![owner("v1", "Node", "n0")].into();
     scene.pod("going", "n0", "100m").metadata.deletion_timestamp = Some(noon());
@@ -43,7 +30,7 @@ fn daemons_mirror_pods_and_terminating_pods_do_not_make_a_node_used() {
 
 #[test]
 fn a_terminating_stateful_pod_and_an_ordinary_one_make_a_node_used() {
-    let mut scene = nodes(2);
+    let mut scene = Scene::of_nodes(2);
     scene.the_pool("default").spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
     let stateful = scene.pod("db-0", "n0", "100m");
     stateful.metadata.owner_references = vec![owner("apps/v1", "StatefulSet", "db")].into();
@@ -61,7 +48,7 @@ fn a_terminating_stateful_pod_and_an_ordinary_one_make_a_node_used() {
 
 #[test]
 fn a_node_is_kept_until_consolidate_after_has_passed() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::from_secs(600);
     scene.parts("n0").1.status.last_pod_event_time = Some(noon() - 599.seconds());
     let decision = scene.expect(&[]);
@@ -79,7 +66,7 @@ fn a_node_is_kept_until_consolidate_after_has_passed() {
 
 #[test]
 fn never_and_buffers_keep_empty_nodes() {
-    let mut scene = nodes(2);
+    let mut scene = Scene::of_nodes(2);
     scene.facts.insert("claim-n0".to_owned(), ClaimFacts { buffer_pods: 1, ..ClaimFacts::default() });
     let decision = scene.expect(&["empty delete [n1]"]);
     assert_eq!(reason_of(&decision, "n0").code(), "BufferPods");
@@ -90,34 +77,34 @@ fn never_and_buffers_keep_empty_nodes() {
 
 #[test]
 fn budgets_limit_how_many_empty_nodes_are_deleted_together() {
-    let mut scene = nodes(10);
+    let mut scene = Scene::of_nodes(10);
     for (text, want) in [("100%", 10), ("3", 3), ("30%", 3), ("25%", 3)] {
-        scene.the_pool("default").spec.disruption.budgets = budget(text);
+        scene.the_pool("default").spec.disruption.budgets = vec![budget(text)];
         let decision = scene.decide();
         assert_eq!(decision.commands[0].removals.len(), want, "{text}");
         let spent = decision.verdicts.iter().filter(|verdict| verdict.reason.code() == "Budget").count();
         assert_eq!(spent, 10 - want, "{text}");
     }
-    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("0")];
     let decision = scene.expect(&[]);
     assert!(decision.events.iter().any(|event| event.object == "nodepool/default" && event.reason == "DisruptionBlocked"));
 }
 
 #[test]
 fn a_budget_window_that_opens_is_noticed_by_the_next_pass() {
-    let mut scene = nodes(2);
-    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    let mut scene = Scene::of_nodes(2);
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("0")];
     scene.memory = scene.expect(&[]).memory;
-    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("1")];
     scene.expect(&["empty delete [n0]"]);
 }
 
 #[test]
 fn empty_nodes_are_deleted_before_used_ones_under_every_policy() {
     for policy in [ConsolidationPolicy::WhenEmpty, ConsolidationPolicy::WhenEmptyOrUnderutilized, ConsolidationPolicy::Balanced] {
-        let mut scene = nodes(2);
+        let mut scene = Scene::of_nodes(2);
         scene.the_pool("default").spec.disruption.consolidation_policy = policy;
-        scene.the_pool("default").spec.disruption.budgets = budget("1");
+        scene.the_pool("default").spec.disruption.budgets = vec![budget("1")];
         scene.node("big", "default", 16);
         scene.pod("p", "big", "100m");
         scene.expect(&["empty delete [n0]"]);
@@ -126,8 +113,8 @@ fn empty_nodes_are_deleted_before_used_ones_under_every_policy() {
 
 #[test]
 fn deleting_nodes_and_nodes_not_ready_count_against_a_budget() {
-    let mut scene = nodes(4);
-    scene.the_pool("default").spec.disruption.budgets = budget("2");
+    let mut scene = Scene::of_nodes(4);
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("2")];
     scene.marks.insert("n0".to_owned(), (true, None));
     scene.parts("n1").0.status.conditions.clear();
     scene.parts("n1").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
@@ -141,7 +128,7 @@ fn pools_have_their_own_budgets() {
     let mut scene = Scene::new();
     for pool in 0..10 {
         let name = format!("pool-{pool}");
-        scene.pool(&name).spec.disruption.budgets = budget("2");
+        scene.pool(&name).spec.disruption.budgets = vec![budget("2")];
         for node in 0..3 {
             scene.node(&format!("{name}-{node}"), &name, 2);
         }
@@ -151,7 +138,7 @@ fn pools_have_their_own_budgets() {
 
 #[test]
 fn an_invalid_budget_stops_only_its_pool() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.pool("other");
     scene.node("m", "other", 2);
     let broken = Budget { schedule: Some("61 * * * *".to_owned()), duration: Some("1h".parse().unwrap()), ..Budget::default() };
@@ -164,18 +151,18 @@ fn an_invalid_budget_stops_only_its_pool() {
 
 #[test]
 fn the_most_expensive_empty_node_is_deleted_first() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.node("big", "default", 8);
-    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("1")];
     scene.expect(&["empty delete [big]"]);
 }
 
 #[test]
 fn a_provisioners_empty_nodes_are_deleted_together_after_their_ttl() {
-    let mut scene = nodes(3);
+    let mut scene = Scene::of_nodes(3);
     let pool = scene.the_pool("default");
     pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
-    pool.spec.disruption.budgets = budget("10%");
+    pool.spec.disruption.budgets = vec![budget("10%")];
     pool.spec.disruption.consolidate_after = NillableDuration::from_secs(30);
     let decision = scene.expect(&["empty delete [n0 n1 n2]"]);
     assert_eq!(decision.commands[0].execute_after, noon());
@@ -183,7 +170,7 @@ fn a_provisioners_empty_nodes_are_deleted_together_after_their_ttl() {
 
 #[test]
 fn empty_nodes_are_validated_node_by_node() {
-    let mut scene = nodes(3);
+    let mut scene = Scene::of_nodes(3);
     let proposal = scene.decide().commands[0].proposal(noon());
     assert_eq!(scene.validate(&proposal).unwrap_err().cause, RejectionCause::TooEarly);
     scene.now = noon() + 15.seconds();
@@ -192,10 +179,10 @@ fn empty_nodes_are_validated_node_by_node() {
     let valid = scene.validated(&proposal).unwrap();
     assert_eq!((valid.command.to_string().as_str(), valid.dropped), ("delete: [n2]", 1), "one is nominated, one no longer empty");
     scene.objects.pods.clear();
-    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("1")];
     let valid = scene.validated(&proposal).unwrap();
     assert_eq!((valid.command.to_string().as_str(), valid.dropped), ("delete: [n0]", 2), "one is nominated, one over the budget");
-    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("0")];
     let rejection = scene.validate(&proposal).unwrap_err();
     assert_eq!((rejection.cause, rejection.failed), (RejectionCause::Budget, 3));
     scene.the_pool("default").spec.disruption.consolidate_after = NillableDuration::Never;
@@ -205,7 +192,7 @@ fn empty_nodes_are_validated_node_by_node() {
 
 #[test]
 fn a_pool_in_shadow_mode_is_decided_but_not_disrupted() {
-    let mut scene = nodes(1);
+    let mut scene = Scene::of_nodes(1);
     scene.pool("quiet").metadata.annotations.insert(labels::SHADOW.to_owned(), "true".to_owned());
     scene.node("m", "quiet", 2);
     let decision = scene.expect(&["empty delete [n0]"]);
@@ -218,7 +205,7 @@ fn a_pool_in_shadow_mode_is_decided_but_not_disrupted() {
 
 #[test]
 fn an_empty_node_that_a_pending_pod_fits_is_not_deleted() {
-    let mut scene = nodes(2).best();
+    let mut scene = Scene::of_nodes(2).best();
     scene.pod("waits", "", "1");
     let decision = scene.expect(&["empty delete [n1]"]);
     assert_eq!(reason_of(&decision, "n0").to_string(), "kept: empty, but pending pods fit on it: default/waits");
@@ -235,21 +222,21 @@ fn an_empty_node_that_a_pending_pod_fits_is_not_deleted() {
 /// The pod may wait for days, as one that a budget holds on a node that is being drained.
 #[test]
 fn an_empty_node_that_a_pending_pod_fits_takes_no_other_its_turn() {
-    let mut scene = nodes(3).best();
-    scene.the_pool("default").spec.disruption.budgets = budget("1");
+    let mut scene = Scene::of_nodes(3).best();
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("1")];
     scene.pod("waits", "", "1");
     let decision = scene.expect(&["empty delete [n1]"]);
     assert_eq!(["n0", "n2"].map(|node| reason_of(&decision, node).code()), ["PendingPods", "Budget"]);
     scene.node("z", "default", 8);
     scene.expect(&["empty delete [z]"]);
-    scene.the_pool("default").spec.disruption.budgets = budget("0");
+    scene.the_pool("default").spec.disruption.budgets = vec![budget("0")];
     let decision = scene.expect(&[]);
     assert_eq!(["n0", "n1", "n2", "z"].map(|node| reason_of(&decision, node).code()), ["Budget"; 4]);
 }
 
 #[test]
 fn an_empty_node_that_a_pod_of_a_going_node_fits_is_not_deleted() {
-    let mut scene = nodes(1).best();
+    let mut scene = Scene::of_nodes(1).best();
     scene.node("going", "default", 2).1.metadata.deletion_timestamp = Some(noon());
     scene.pod("leaves", "going", "1");
     let decision = scene.expect(&[]);
@@ -265,7 +252,7 @@ fn an_empty_node_that_a_pod_of_a_going_node_fits_is_not_deleted() {
 
 #[test]
 fn pending_pods_that_fit_nowhere_or_elsewhere_keep_no_empty_node() {
-    let mut scene = nodes(1).best();
+    let mut scene = Scene::of_nodes(1).best();
     scene.pod("large", "", "5");
     scene.expect(&["empty delete [n0]"]);
     scene.node("used", "default", 4).0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());

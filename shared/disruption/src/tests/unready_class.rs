@@ -1,9 +1,8 @@
 //! Nodes of a pool whose node class is not ready: nothing is launched for the pool, and what needs no launch goes as ever.
 
-use crate::testing::{Scene, enable_static_capacity, noon, owner, reason_of};
+use crate::testing::{Scene, budget, enable_static_capacity, noon, owner, reason_of};
 use jiff::ToSpan as _;
-use whittle_api::k8s::IntOrString;
-use whittle_api::karpenter::{Budget, ConsolidationPolicy, Ec2NodeClass, ResolvedSubnet};
+use whittle_api::karpenter::{ConsolidationPolicy, Ec2NodeClass, ResolvedSubnet};
 use whittle_api::{ConditionStatus, NillableDuration, conditions, labels};
 use whittle_model::disruption::{ClaimFacts, Method};
 use whittle_units::Price;
@@ -95,8 +94,7 @@ fn an_empty_node_is_kept_by_all_that_keeps_others() {
         scene.parts("empty").1.status.last_pod_event_time = Some(noon() - 599.seconds());
     };
     kept(&young, "ConsolidateAfter");
-    let none = Budget { nodes: IntOrString::Text("0".to_owned()), ..Budget::default() };
-    kept(&|scene| scene.the_pool("default").spec.disruption.budgets = vec![none.clone()], "Budget");
+    kept(&|scene| scene.the_pool("default").spec.disruption.budgets = vec![budget("0")], "Budget");
     let annotate = |scene: &mut Scene| {
         scene.parts("empty").0.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     };
