@@ -1,6 +1,5 @@
 //! The environment variables that a deployment sets, each documented here and nowhere else.
 
-use std::collections::BTreeSet;
 use whittle_api::objective::{self, MachineCostError, Objective, ObjectiveError, machine_cost};
 use whittle_api::scheduler_config::{SchedulerConfigError, default_spread};
 use whittle_api::settings::share;
@@ -196,11 +195,6 @@ fn namespace(value: Option<String>) -> Result<String, EnvironmentError> {
     }
 }
 
-/// Names that are separated by commas.
-fn names(text: &str) -> BTreeSet<String> {
-    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
 /// The variables, by a function that gives their values. An empty one counts as unset, because CloudFormation sets an empty parameter that
 /// way.
 struct Variables<G>(G);
@@ -269,7 +263,7 @@ impl<G: Fn(&str) -> Option<String>> Variables<G> {
             node_repair: self.is_true(NODE_REPAIR, false)?,
             metrics: self.choice(METRICS, Level::Basic, [("basic", Level::Basic), ("full", Level::Full)])?,
             metrics_namespace: namespace(self.optional(METRICS_NAMESPACE))?,
-            offering_metrics: names(&self.optional(OFFERING_METRICS).unwrap_or_default()),
+            offering_metrics: names_of(&self.optional(OFFERING_METRICS).unwrap_or_default()).into_iter().collect(),
             zonal_shift: self.is_true(ZONAL_SHIFT, false)?,
             static_capacity: self.is_true(STATIC_CAPACITY, true)?,
             reserved_enis: count(self.optional(RESERVED_ENIS), usual.reserved_enis, RESERVED_ENIS_COUNT)?,
