@@ -7,7 +7,7 @@
 use super::budgets::RemainingBudget;
 use super::candidates::Candidate;
 use super::cluster_view::ClusterView;
-use super::quick_check::{resource_names, vector};
+use super::quick_check::{add, resource_names, vector};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_model::pods::{effective_requests, is_daemon_owned};
@@ -171,10 +171,4 @@ fn dominant_share(requests: &[i64], room: &[i64]) -> Option<i128> {
 /// Price of the node per share of the machine that its pods take.
 fn price_per_share((share, member): &(i128, &Member)) -> i128 {
     i128::from(member.price.nanos()) * WHOLE_MACHINE / *share
-}
-
-fn add(sum: &mut [i64], more: &[i64]) {
-    for (total, amount) in sum.iter_mut().zip(more) {
-        *total = total.saturating_add(*amount);
-    }
 }

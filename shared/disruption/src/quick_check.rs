@@ -129,7 +129,8 @@ fn is_recent(view: &ClusterView<'_>, machine: &Machine<'_>) -> bool {
 fn fits(requests: &[i64], room: &[i64]) -> bool {
     requests.iter().zip(room).all(|(needed, there)| *needed == 0 || needed <= there)
 }
-fn add(sum: &mut [i64], more: &[i64]) {
+/// Adds amounts to a sum, each to that of the same resource.
+pub(super) fn add(sum: &mut [i64], more: &[i64]) {
     for (total, amount) in sum.iter_mut().zip(more) {
         *total = total.saturating_add(*amount);
     }
