@@ -35,3 +35,8 @@ pub use connection::Clusters;
 
 /// The field manager of our writes, and the source of our events.
 pub(crate) const FIELD_MANAGER: &str = "whittle";
+
+/// One of our kinds, or a part of it, as JSON.
+pub(crate) fn json_of(part: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(part).expect("our kinds are plain data, which JSON can always express")
+}

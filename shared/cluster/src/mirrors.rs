@@ -5,7 +5,7 @@ mod applies;
 use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::metadata::MetadataOnly;
-use crate::path;
+use crate::{json_of, path};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use whittle_api::k8s::Kind;
@@ -16,10 +16,6 @@ use whittle_units::ClusterName;
 
 fn what(name: &str) -> String {
     format!("NodeClaim {name:?}")
-}
-
-fn value(object: &impl serde::Serialize) -> Value {
-    serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
 }
 
 /// The object for server-side apply: our metadata, and the existing spec, because an omitted field would be removed.
@@ -38,10 +34,10 @@ fn applied(mirror: &NodeClaim, existing: Option<&Value>) -> Value {
     // Owners without uid cannot be stored; the garbage collector would take a wrong one for a deleted owner.
     let owners: Vec<_> = metadata.owner_references.iter().filter(|owner| !owner.uid.is_empty()).collect();
     if !owners.is_empty() {
-        object["metadata"]["ownerReferences"] = value(&owners);
+        object["metadata"]["ownerReferences"] = json_of(&owners);
     }
     match existing {
-        None => object["spec"] = value(&mirror.spec),
+        None => object["spec"] = json_of(&mirror.spec),
         Some(existing) => {
             object["spec"] = existing["spec"].clone();
             // With a uid, an object that has been deleted meanwhile is not created again.

@@ -3,7 +3,7 @@
 use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
 use crate::metadata::MetadataOnly;
-use crate::path;
+use crate::{json_of, path};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ impl<A: ClusterAccess> Clusters<A> {
     {
         let (namespace, name) = (&object.meta().namespace, &object.meta().name);
         let path = format!("{}/status", path::object::<K>(namespace, name));
-        match self.apply_status::<S>(cluster, path, status_object(object, value(status))).await {
+        match self.apply_status::<S>(cluster, path, status_object(object, json_of(status))).await {
             Ok(()) => Ok(()),
             // Deleted meanwhile, or an object of an old version without such a status.
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(()),
@@ -148,10 +148,6 @@ fn status_object<K: Kind>(object: &K, status: Value) -> Value {
         metadata["namespace"] = json!(object.meta().namespace);
     }
     json!({ "apiVersion": K::API_VERSION, "kind": K::KIND, "metadata": metadata, "status": status })
-}
-
-fn value(object: &impl Serialize) -> Value {
-    serde_json::to_value(object).expect("our kinds are plain data, which JSON can always express")
 }
 
 /// Whether the object was converted from a Provisioner or an AWSNodeTemplate. An object of its name and kind in the cluster is
