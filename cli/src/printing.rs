@@ -144,6 +144,11 @@ fn cut(text: &str, letters_max: usize, end: usize) -> Cow<'_, str> {
     Cow::Owned(cut)
 }
 
+/// A text as part of a line: each control character, such as a new line, is a space.
+pub(crate) fn in_line(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
 /// Whether a letter steers a terminal: a control character, or one that is not seen or changes the direction in which letters are shown.
 fn is_steering(letter: char) -> bool {
     (letter.is_control() && letter != '\n' && letter != '\t') || words::is_unseen(letter)
@@ -304,6 +309,12 @@ fn unwritten(error: &io::Error) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_in_a_line_begins_no_other_and_steers_nothing() {
+        assert_eq!(in_line("plain, ä and …"), "plain, ä and …");
+        assert_eq!(in_line("one\ntwo\tthree\u{1b}[2J"), "one two three [2J");
+    }
 
     #[test]
     fn the_colour_that_is_asked_for_is_known_before_the_arguments_are_parsed() {

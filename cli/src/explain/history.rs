@@ -2,6 +2,7 @@
 
 use super::{ExplainArgs, ExplainError};
 use crate::live::deployment::{Asked, Deployment, DeploymentError, shown};
+use crate::printing::in_line;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use whittle_claims::{DecisionKind, DecisionRecord};
@@ -87,11 +88,6 @@ fn kind(kind: DecisionKind) -> String {
     serde_json::to_value(kind).ok().and_then(|value| value.as_str().map(|text| text.replace('_', " "))).unwrap_or_default()
 }
 
-/// Without what could act on a terminal.
-fn tame(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
-}
-
 /// A decision, and how often it was repeated since, until when.
 struct Repeated<'a> {
     decision: &'a DecisionRecord,
@@ -140,10 +136,10 @@ impl History {
                         "{name} went at {} UTC, because it was decided at {}: {}",
                         shown(end.at),
                         shown(cause.at),
-                        tame(&cause.message)
+                        in_line(&cause.message)
                     )
                 }
-                Some((end, None)) => writeln!(out, "{name} went at {} UTC: {}", shown(end.at), tame(&end.message)),
+                Some((end, None)) => writeln!(out, "{name} went at {} UTC: {}", shown(end.at), in_line(&end.message)),
                 None => writeln!(out, "{name} is not there; what was decided about it:"),
             };
         } else {
@@ -151,7 +147,7 @@ impl History {
         }
         for Repeated { decision, last, times } in self.without_repeats() {
             let often = if times > 1 { format!(" ({times} times, the last at {})", shown(last.at)) } else { String::new() };
-            let (kind, subject, message) = (kind(decision.kind), tame(&decision.subject), tame(&decision.message));
+            let (kind, subject, message) = (kind(decision.kind), in_line(&decision.subject), in_line(&decision.message));
             let _ = writeln!(out, "  {}  {kind:<13}  {subject}: {message}{often}", shown(decision.at));
         }
         if self.unreadable > 0 {

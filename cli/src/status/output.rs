@@ -5,6 +5,7 @@ use crate::live::deployment::shown;
 use crate::look::view::{State, View, Waiting};
 use crate::money::{HOURS_A_MONTH, cents, counted};
 use crate::plan::output::dollars;
+use crate::printing::in_line;
 use crate::schema::Document;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,11 +22,6 @@ fn states(view: &View) -> BTreeMap<State, usize> {
     counts
 }
 
-/// Without what could act on a terminal.
-fn tame(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
-}
-
 /// For people.
 pub(super) fn text(status: &Status, paint: bool) -> String {
     let mut out = String::new();
@@ -38,8 +34,8 @@ pub(super) fn text(status: &Status, paint: bool) -> String {
             let _ = writeln!(out, "  no alarm");
         }
         for alarm in &deployed.alarms {
-            let since = if alarm.since.is_empty() { String::new() } else { format!(" since {}", tame(&alarm.since)) };
-            let _ = writeln!(out, "  ALARM {}{since}", tame(&alarm.name));
+            let since = if alarm.since.is_empty() { String::new() } else { format!(" since {}", in_line(&alarm.since)) };
+            let _ = writeln!(out, "  ALARM {}{since}", in_line(&alarm.name));
         }
     }
     cluster(&mut out, &status.view, &bold);
@@ -47,7 +43,7 @@ pub(super) fn text(status: &Status, paint: bool) -> String {
         let _ = writeln!(out, "{}", bold("last decisions (UTC)"));
     }
     for Decided { at, about, message } in &status.decisions {
-        let _ = writeln!(out, "  {}  {}: {}", shown(*at), tame(about), tame(message));
+        let _ = writeln!(out, "  {}  {}: {}", shown(*at), in_line(about), in_line(message));
     }
     let head = match status.attention.len() {
         0 => "nothing needs attention".to_owned(),
@@ -56,7 +52,7 @@ pub(super) fn text(status: &Status, paint: bool) -> String {
     };
     let _ = writeln!(out, "{}", bold(&head));
     for line in &status.attention {
-        let _ = writeln!(out, "  {}", tame(line));
+        let _ = writeln!(out, "  {}", in_line(line));
     }
     out
 }
@@ -89,7 +85,7 @@ fn cluster(out: &mut String, view: &View, bold: &dyn Fn(&str) -> String) {
         }
     }
     for group in view.waiting.iter().take(WAITING_MAX) {
-        let _ = writeln!(out, "    {} of {}: {}", group.count, tame(&group.owner), tame(&group.reason));
+        let _ = writeln!(out, "    {} of {}: {}", group.count, in_line(&group.owner), in_line(&group.reason));
     }
     let more = view.waiting.len().saturating_sub(WAITING_MAX);
     if more > 0 {

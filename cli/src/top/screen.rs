@@ -3,6 +3,7 @@
 use super::Sort;
 use crate::look::view::{Machine, State, View};
 use crate::money::{HOURS_A_MONTH, counted};
+use crate::printing::in_line;
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use whittle_units::Resources;
@@ -98,7 +99,7 @@ impl Screen {
         let mut left = self.columns.unwrap_or(usize::MAX);
         let mut out = String::new();
         for (text, ink) in line {
-            let text: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(left).collect();
+            let text: String = in_line(&text).chars().take(left).collect();
             left -= text.chars().count();
             if self.paint && ink != Ink::Plain && !text.is_empty() {
                 out.push_str(&format!("\u{1b}[{}m{text}\u{1b}[0m", ink.code()));
