@@ -4,12 +4,12 @@
 //! Pure: [`changes`] says which change rings, [`bells`] when the relay is told. Around them: [`post`] signs and sends, [`settings`] reads
 //! the command line, [`run`](run()) ties all to the watches.
 
-pub mod bells;
-pub mod changes;
-mod health;
-pub mod objects;
-pub mod post;
-mod run;
-pub mod settings;
+pub mod objects; // what is watched, slim
+pub mod changes; // which change rings
+pub mod bells; // when the relay is told
+pub mod post; // how
+mod run; // the loop
+pub mod settings; // the command line
+mod health; // the kubelet's probes
 
 pub use run::{Stop, run};

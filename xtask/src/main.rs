@@ -2,36 +2,45 @@
 //!
 //! `cargo xtask ci` is the one command; its steps can be chosen with `--only`.
 
-mod advisories;
-mod artifacts;
-mod bench;
-mod ci;
-mod circles;
-mod citations;
-mod deploy;
-mod dist;
-mod e2e;
-mod edges;
-mod elf;
-mod environment;
-mod fuzz;
-mod iam;
-mod image;
-mod installation;
-mod licences;
-mod metric_alarms;
-mod metrics;
-mod paths;
-mod rights;
-mod rule_rows;
-mod runbook_quotations;
-mod shell;
-mod sim;
-mod template;
-mod tidy;
-mod unused;
-mod vocabulary;
-mod workspace;
+// CI, and what its steps check of the sources.
+mod ci; // the steps
+mod tidy; // every file; with `citations`, `rule_rows`, `runbook_quotations`, `metrics` and `vocabulary`
+mod citations; // rules that comments cite
+mod rule_rows; // tests for each row of the rules
+mod runbook_quotations; // texts that the runbooks quote
+mod vocabulary; // words that do not return
+mod edges; // dependencies between crates
+mod rights; // ports of a function, and the actions of its role
+mod circles; // modules that use each other
+mod unused; // dependencies that nobody names
+mod licences; // of third-party crates
+mod advisories; // their known vulnerabilities
+
+// The template, and what is generated from it and from the sources.
+mod template; // our requirements of it
+mod metric_alarms; // alarms and the metrics that they use
+mod iam; // docs/iam.md
+mod metrics; // docs/metrics.md
+
+// Slow runs.
+mod sim; // crashes and storms
+mod fuzz; // random clusters
+mod bench; // the numbers of the specification
+mod deploy; // into an emulator
+mod e2e; // the rig
+mod installation; // of an installation that is broken and repaired
+
+// Artefacts.
+mod artifacts; // of functions, as SAM builds them
+mod dist; // of a release
+mod image; // of the watcher
+mod elf; // what a binary says of itself
+mod paths; // of this machine, which no binary may have
+
+// Tools.
+mod environment; // sets up those that are not in the repository
+mod shell; // runs them
+mod workspace; // root, files and packages
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -3,8 +3,8 @@
 //! The API server always gets the response "allowed" at once: the relay must never slow or block it. The watcher gets an error when
 //! a doorbell was not sent, because it posts again. An unauthenticated request triggers nothing and learns nothing.
 
-mod recent;
-mod secret;
+mod secret; // of a cluster's webhook
+mod recent; // doorbells that were sent a moment ago
 #[cfg(test)]
 mod tests;
 

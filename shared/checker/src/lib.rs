@@ -4,17 +4,21 @@
 //! A plan is checked against what kube-scheduler and EC2 will do with it: whichever type a claim is launched with, all
 //! its pods and daemons must be able to run there.
 
-mod claim_groups;
-mod claims;
-mod commands;
-mod kube;
-mod launchable;
-mod machines;
+// What is checked.
+mod claims; // NodeClaims of a plan
+mod claim_groups; // those that differ in their pods alone
+mod machines; // nodes that receive pods
+mod topology; // affinity and spread
+mod commands; // of a disruption
+
+// By which facts.
+mod kube; // what Kubernetes makes of a pod
+mod launchable; // what a claim may be launched as
+mod type_lists; // lists of instance types, looked up once
+mod windows; // of disruption budgets
+
 #[cfg(test)]
 mod tests;
-mod topology;
-mod type_lists;
-mod windows;
 
 pub use commands::check_command;
 

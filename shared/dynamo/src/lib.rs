@@ -4,17 +4,20 @@
 //! with a version; attributes that conditions refer to (revision, token, instance) are stored beside it. The loser of a
 //! race gets [`StoreError::Conflict`], also when its own earlier attempt succeeded and has been overwritten since.
 
-mod call;
-mod claims;
-mod contention;
-mod decisions;
-mod erase;
-mod errors;
-mod item;
-mod keys;
-mod leases;
-mod records;
-mod region;
+// The kinds of items.
+mod claims; // and what points from instances to them
+mod records; // facts by cluster and name
+mod leases; // who decides for a cluster
+mod region; // what the clusters of a region share
+mod decisions; // the log
+mod erase; // all of a cluster
+
+// What they have in common.
+mod keys; // of all items
+mod item; // values as attributes
+mod call; // timeouts, pages, compare-and-swap, transactions
+mod contention; // lost races that are tried again
+mod errors; // the only module that reads error codes
 
 pub use claims::encode_claim;
 

@@ -4,23 +4,28 @@
 //! what the adapters call and rejects everything else: an unknown action, parameter or filter is an error, as in AWS. Requests and
 //! responses are values, so the same code serves an SDK in a test and a socket.
 
-mod access;
-mod api;
-mod control;
+// A request and its response.
+mod api; // to any service
+mod params; // in query form
+mod xml; // responses
+mod errors; // AWS's codes and texts
+mod limits; // of requests
+mod access; // who may call what
+
+// The services.
 mod ec2;
+mod iam; // instance profiles
+mod ssm; // public parameters of images
 mod eks;
-mod errors;
-mod iam;
-mod journal;
-mod limits;
-mod params;
-mod place;
 mod pricing;
-#[cfg(feature = "server")]
-pub mod server;
-mod ssm;
-mod xml;
 mod zonal_shift;
+
+// Around them.
+mod place; // the region, its cluster and its clock
+mod journal; // of calls
+mod control; // what the owner sees and changes
+#[cfg(feature = "server")]
+pub mod server; // on loopback
 
 pub use access::{Access, Need, Stage};
 pub use api::{Api, NextError, Request, Response};

@@ -2,8 +2,8 @@
 //!
 //! The solver, disruption and the checker have only these values in common: what one of them alone needs is in its own crate.
 
-pub mod disruption;
-pub mod pods;
-pub mod requirements;
-pub mod scheduling;
-pub mod state;
+pub mod requirements; // which values a label may have
+pub mod pods; // what a pod asks for
+pub mod state; // every machine, with its pods
+pub mod scheduling; // input and result of a plan
+pub mod disruption; // input and commands of a disruption

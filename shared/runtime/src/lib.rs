@@ -4,15 +4,15 @@
 //! handler for each piece within the invocation's deadline, writes logs and metrics, and reports the SQS messages that
 //! have to be redelivered.
 
-mod clock;
-mod environment;
-mod events;
-mod in_flight;
-mod secrets;
-mod serve;
-mod started;
-mod telemetry;
-mod wiring;
+mod serve; // the invocation loop
+mod events; // what an event asks for
+mod started; // whose machine a notice of EC2 is about
+mod in_flight; // messages that an invocation holds
+mod environment; // what a deployment sets
+mod wiring; // the adapters of a function
+mod clock; // time, and the deadline of an invocation
+mod secrets; // of the relay, read again from time to time
+mod telemetry; // logs and metrics
 
 pub use clock::InvocationClock;
 pub use environment::{

@@ -2,12 +2,12 @@
 //!
 //! Only values, independent of Kubernetes and AWS.
 
-mod fnv;
-mod ids;
-mod partition;
-mod price;
-mod quantity;
-mod resources;
+mod quantity; // Kubernetes quantities
+mod resources; // lists of them
+mod price; // money per hour
+mod ids; // names that cannot be mixed up
+mod partition; // groups of AWS's regions
+mod fnv; // hashes that are the same everywhere
 
 pub use fnv::{Fnv1a, fnv1, fnv1a};
 pub use ids::{ClaimName, ClusterName, InstanceId, ProviderId, ProviderIdError, Region};
