@@ -44,9 +44,15 @@ pub enum LaunchError {
     NodeClassChanged(String),
     #[error("nothing can be bought for the claim")]
     Insufficient(#[from] FilterError),
-    #[error("no instance type fits the images of node class {0}")]
+    #[error(
+        "no instance type fits the images of node class {0}: select images of their architecture by spec.amiSelectorTerms, or other types by \
+         the requirements"
+    )]
     NoImage(String),
-    #[error("node class {0} has a subnet in none of the zones that the claim can use")]
+    #[error(
+        "node class {0} has a subnet in none of the zones that the claim can use: select one there by spec.subnetSelectorTerms, or allow \
+         other zones in the requirements"
+    )]
     NoSubnet(String),
     #[error("the kubelet settings of node class {class} cannot be resolved")]
     Kubelet { class: String, source: Box<KubeletError> },

@@ -310,3 +310,15 @@ fn volumes_round_up_to_whole_gibibytes() {
         assert_eq!(volume_gibibytes(size), gibibytes, "{size:?}");
     }
 }
+
+#[test]
+fn a_launch_that_its_class_prevents_names_the_class_the_field_and_what_to_do() {
+    let check = |error: LaunchError, object: &str, remedy: &str| {
+        let text = error.to_string();
+        assert!(text.contains(object) && text.ends_with(remedy), "{text}");
+    };
+    let types = "select images of their architecture by spec.amiSelectorTerms, or other types by the requirements";
+    check(LaunchError::NoImage("web".into()), "node class web", types);
+    let zones = "select one there by spec.subnetSelectorTerms, or allow other zones in the requirements";
+    check(LaunchError::NoSubnet("web".into()), "node class web", zones);
+}
