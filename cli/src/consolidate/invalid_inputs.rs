@@ -196,7 +196,7 @@ fn invalid_durations_and_reasons_of_budgets() {
     for text in ["99999999h", "9223372036854775807h", "99999999999999999999999h"] {
         check("pool", "/spec/disruption/budgets/0/duration", Set(json!(text)), "NothingCheaper", "");
     }
-    spoil("duration", json!("-1h"), "budget duration -1h is negative");
+    spoil("duration", json!("-1h"), "budget duration -1h is negative: write one such as 1h30m");
     spoil("duration", json!(3600), "spec.disruption.budgets[0].duration");
     check("pool", "/spec/disruption/budgets/0/duration", Removed, "BudgetInvalid", "has no duration: give both or neither");
     for text in ["", "empty", "Expired", "Underutilised"] {

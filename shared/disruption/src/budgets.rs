@@ -20,7 +20,7 @@ pub enum BudgetError {
     DurationMissing(String),
     #[error("budget duration {0} has no schedule: give both or neither")]
     ScheduleMissing(String),
-    #[error("budget duration {0} is negative")]
+    #[error("budget duration {0} is negative: write one such as 1h30m")]
     Duration(String),
     #[error("budget reason {0:?} is not one of Underutilized, Empty, Drifted")]
     Reason(String),
