@@ -29,7 +29,8 @@ const PODS_PER_NODE: usize = 2;
 const HEARTBEAT_MINUTES: usize = 5;
 /// `ClassRefreshMinutes` of the template.
 const REFRESH_MINUTES: usize = 5;
-/// Minutes that are measured: in as many, each function asks for the metadata of Nodes once, and Events are repeated. Another number by `WHITTLE_QUIET_MINUTES`.
+/// Minutes that are measured: in as many, each function asks for the metadata of Nodes once, and Events are repeated. Another number by
+/// `WHITTLE_QUIET_MINUTES`.
 const MINUTES: usize = 15;
 /// Minutes in which NodeClaims are written, and everything is seen.
 const SETTLED: usize = 8;

@@ -15,7 +15,8 @@ use whittle_testkit::{NoFunctions, TestWorld, after, default_spec, instance_of, 
 use whittle_tests::clock::FixedClock;
 use whittle_units::{ClusterName, SignedDuration};
 
-/// A world with an empty node, whose `consolidateAfter` is six minutes. Nodes are kept for two hours, their metadata for a quarter of an hour.
+/// A world with an empty node, whose `consolidateAfter` is six minutes. Nodes are kept for two hours, their metadata for a quarter of an
+/// hour.
 struct Scene {
     world: TestWorld,
     cluster: ClusterName,

@@ -1,5 +1,6 @@
 //! Uninstallation with real adapters: table, queues, machines and profiles in an emulator, objects in a real API
-//! server, where each function has its own token and rights. Two clusters share the account; the uninstalled one loses everything of ours, the other nothing (S1.28).
+//! server, where each function has its own token and rights. Two clusters share the account; the uninstalled one loses everything of ours,
+//! the other nothing (S1.28).
 
 use crate::functions_in_a_cluster::{clusters_of, plane};
 use aws_config::SdkConfig;

@@ -21,8 +21,8 @@ impl Etcd {
         Self(kube::Client::try_from(config).expect("it has a client"))
     }
 
-    /// Writes objects in one transaction of at most 128, each under its key as in `/registry/pods/default/web`. All get one version, where an
-    /// API server gives each its own.
+    /// Writes objects in one transaction of at most 128, each under its key as in `/registry/pods/default/web`. All get one version, where
+    /// an API server gives each its own.
     ///
     /// # Panics
     ///

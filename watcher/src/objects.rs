@@ -1,5 +1,5 @@
-//! Pods, nodes, NodeClaims, NodePools and node classes, slim: the fields that decide whether a change rings. An object that lacks or distorts any of them is still
-//! read.
+//! Pods, nodes, NodeClaims, NodePools and node classes, slim: the fields that decide whether a change rings. An object that lacks or
+//! distorts any of them is still read.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Object, PartialObjectMeta};

@@ -29,7 +29,8 @@ enum Step {
     Edges,
     /// No orphan, oversized, unportable or unfinished file; metrics and runbooks match the code.
     Tidy,
-    /// Third-party crates come from one registry, under licences that we can ship, without known vulnerabilities; the bill of materials is valid.
+    /// Third-party crates come from one registry, under licences that we can ship, without known vulnerabilities; the bill of materials is
+    /// valid.
     Licences,
     /// The SAM application is valid and meets our requirements; docs/iam.md matches it.
     Template,

@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: the artefacts of a release, so that nobody needs a compiler to deploy Whittle.
 //!
-//! For each architecture a folder that `sam deploy` works in, the command and the watcher; and for all of them together the watcher's image,
-//! a bill of materials and checksums. Nothing in them depends on the time, on this machine's paths, or on the order of files.
+//! For each architecture a folder that `sam deploy` works in, the command and the watcher; and for all of them together the watcher's
+//! image, a bill of materials and checksums. Nothing in them depends on the time, on this machine's paths, or on the order of files.
 
 mod build;
 mod materials;
@@ -37,7 +37,8 @@ pub(crate) struct Dist {
     /// The folder of the artefacts; by default `dist` in the target directory. One that exists is replaced
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Also starts each function, until it asks for its first event: milliseconds and resident memory. For arm64 in an emulator, without figures
+    /// Also starts each function, until it asks for its first event: milliseconds and resident memory. For arm64 in an emulator, without
+    /// figures
     #[arg(long)]
     measure: bool,
     /// The root certificates that the watcher trusts

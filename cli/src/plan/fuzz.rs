@@ -185,7 +185,8 @@ proptest! {
 
     #[test]
     fn an_additional_instance_type_makes_no_plan_worse(text in manifests(), objective in 0..OBJECTIVES.len(), last in any::<bool>()) {
-        // Fewer types mean fewer domains of keys that only types define, and BestEffort lowers minValues: smaller machines then fit a limit.
+        // Fewer types mean fewer domains of keys that only types define, and BestEffort lowers minValues: smaller machines then fit a
+        // limit.
         let domains = ["size", labels::CAPACITY_TYPE, labels::ARCH].map(|key| format!("\"topologyKey\":\"{key}\""));
         if text.contains("CapacityBuffer") || text.contains("\"minValues\":") || domains.iter().any(|domain| text.contains(domain)) {
             return Ok(());

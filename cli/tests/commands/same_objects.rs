@@ -257,7 +257,8 @@ fn a_changed_daemon_set_takes_of_its_nodes_what_it_takes_after_its_rollout() {
     assert!(out(&none).contains("0 new machines"), "{}{}", out(&none), err(&none));
 }
 
-/// The controller ends pods that share their node with others of their kind first; one with fewer replicas leaves a node with one pod alone.
+/// The controller ends pods that share their node with others of their kind first; one with fewer replicas leaves a node with one pod
+/// alone.
 #[test]
 fn a_smaller_workload_loses_the_pods_that_its_controller_would_end() {
     let files = Files::new("fewer");

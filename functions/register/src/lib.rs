@@ -411,8 +411,8 @@ impl<P: Rights> Run<'_, P> {
         save(self.ports.store(), &claim, next).await
     }
 
-    /// Registers the Node of a machine, and stores with that what it lacks to be initialized. One that lacks nothing is initialized with the
-    /// same patch.
+    /// Registers the Node of a machine, and stores with that what it lacks to be initialized. One that lacks nothing is initialized with
+    /// the same patch.
     async fn register(&self, claim: Stored<Claim>, node: &Node, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         // The Node gets all of its labels at once: pods select by them.
         let claim = if claim.value.awaits_partition() { self.set_partition(claim).await? } else { claim };

@@ -1,7 +1,7 @@
 //! How the JSON of a claim is kept in the table: compressed, because DynamoDB bills each KiB that is written and every 4 KiB that are read.
 //!
-//! Claims differ little from each other. What they have in common is not stored with each, but in a dictionary, which is part of this program:
-//! it begins before the text, so that the text can refer to it (RFC 1950, FDICT). A stream names its dictionary by a checksum.
+//! Claims differ little from each other. What they have in common is not stored with each, but in a dictionary, which is part of this
+//! program: it begins before the text, so that the text can refer to it (RFC 1950, FDICT). A stream names its dictionary by a checksum.
 
 use crate::Claim;
 use flate2::read::{GzDecoder, ZlibDecoder};
@@ -13,8 +13,8 @@ use std::io::{self, Read, Write as _};
 const COMPRESSED_FROM: usize = 512;
 /// The longest text that is read. An item has 400 KB, and no claim of ours comes near that.
 const TEXT_MAX: u64 = 4 * 1024 * 1024;
-/// Names of instance types, and claims without what is their own. Not a byte of it may change once claims were written with it: what it lacks is for
-/// another one, beside it.
+/// Names of instance types, and claims without what is their own. Not a byte of it may change once claims were written with it: what it
+/// lacks is for another one, beside it.
 const DICTIONARY: &[u8] = include_bytes!("at_rest/dictionary-1.txt");
 /// Bytes before the text of a stream with a dictionary: two that say so, and the checksum.
 const HEADER: usize = 6;
@@ -80,7 +80,8 @@ fn compress(json: &str) -> io::Result<Vec<u8>> {
 /// The JSON of compressed bytes.
 ///
 /// # Errors
-/// Bytes that are not compressed so, that are cut off, that need a dictionary which this release has not, or whose text is not UTF-8 or far longer than a claim.
+/// Bytes that are not compressed so, that are cut off, that need a dictionary which this release has not, or whose text is not UTF-8 or far
+/// longer than a claim.
 pub fn text_at_rest(compressed: &[u8]) -> io::Result<String> {
     if compressed.starts_with(&GZIP) {
         return bounded_text(GzDecoder::new(compressed));

@@ -110,8 +110,8 @@ fn outcomes_of_condition(pool: &NodePool, class_generation: Option<i64>) -> Vec<
     }
 }
 
-/// Updates the condition `NodeRegistrationHealthy` of a pool. `class_generation` is that of the pool's class; while that is missing or cannot
-/// be read (`None`) only outcomes of launches change the condition.
+/// Updates the condition `NodeRegistrationHealthy` of a pool. `class_generation` is that of the pool's class; while that is missing or
+/// cannot be read (`None`) only outcomes of launches change the condition.
 pub fn update_health(pool: &mut NodePool, class_generation: Option<i64>, health: Option<&PoolHealth>, now: Timestamp) {
     let is_class_seen = class_generation.is_some();
     let class_generation = class_generation.or(pool.status.node_class_observed_generation);

@@ -18,8 +18,8 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// An object whose changes are followed.
 pub(crate) trait Followed: Clone + Send + Sync + 'static {
-    /// The whole list is read again after this, whatever a watch says: a restored etcd may tell of versions that are not ours. Two functions
-    /// at most look at a kind of a quiet cluster, where nothing else is said: it is listed once an hour.
+    /// The whole list is read again after this, whatever a watch says: a restored etcd may tell of versions that are not ours. Two
+    /// functions at most look at a kind of a quiet cluster, where nothing else is said: it is listed once an hour.
     const LISTED_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(2);
     /// What was seen this long ago is listed again instead of followed: a watch would tell more than a compressed list has.
     const FOLLOWED_FOR: Option<SignedDuration> = None;

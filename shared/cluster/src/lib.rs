@@ -1,7 +1,8 @@
 //! The Kubernetes adapter: reads and writes objects of EKS clusters through their API servers.
 //!
 //! Requests use `kube`'s client without its typed API: responses are parsed into our own slim types, so that a snapshot holds
-//! only the fields that decisions read. Lists of Pods and Nodes, the longest, are asked for in protobuf. All writes carry the field manager `whittle`.
+//! only the fields that decisions read. Lists of Pods and Nodes, the longest, are asked for in protobuf. All writes carry the field manager
+//! `whittle`.
 
 // Connections and requests.
 mod connection; // endpoint, token, time limits

@@ -44,8 +44,8 @@ impl<A: ClusterAccess> Clusters<A> {
         Err(ClusterError::Conflict { what: what.to_owned() })
     }
 
-    /// Sends a merge patch. API servers up to 1.32 at least validate whole objects, and refuse in v1 what was written as v1beta1: that is patched
-    /// in its own version.
+    /// Sends a merge patch. API servers up to 1.32 at least validate whole objects, and refuse in v1 what was written as v1beta1: that is
+    /// patched in its own version.
     pub(crate) async fn merge_as_written(&self, cluster: &ClusterName, path: &str, patch: &Value) -> Result<(), RequestError> {
         let merge = async |path: &str| self.send::<IgnoredAny>(cluster, &ApiRequest::merge(path.to_owned(), patch)).await.map(|_| ());
         match merge(path).await {

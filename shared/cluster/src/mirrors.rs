@@ -72,8 +72,8 @@ fn applied_status(mirror: &NodeClaim, generation: Option<i64>) -> Value {
 /// The generation of an object that nobody has deleted: the API server accepts no change of its spec.
 const NEVER_DELETED: i64 = 1;
 
-/// Whether it is likely that only the status of a mirror has changed: its Node has joined, and it has not been told to go. Labels and annotations come
-/// with the plan and with the launch, and a deletion is a new generation.
+/// Whether it is likely that only the status of a mirror has changed: its Node has joined, and it has not been told to go. Labels and
+/// annotations come with the plan and with the launch, and a deletion is a new generation.
 fn is_settled(mirror: &NodeClaim) -> bool {
     let status = &mirror.status;
     !status.node_name.is_empty()
@@ -90,8 +90,8 @@ fn may_write(mirror: &NodeClaim, existing: Option<&Value>) -> bool {
 
 impl<A: ClusterAccess> Clusters<A> {
     /// Creates the mirror of a claim that has nothing to say in its status yet; returns whether it is there. A plain creation costs the
-    /// API server a third of a server-side apply of the same object. What it writes stays where a later apply omits it: labels and annotations
-    /// of a plan, which a claim keeps, and the finalizer (see `release_if_ended`).
+    /// API server a third of a server-side apply of the same object. What it writes stays where a later apply omits it: labels and
+    /// annotations of a plan, which a claim keeps, and the finalizer (see `release_if_ended`).
     async fn create_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<bool, RequestError> {
         let object = applied(mirror, None);
         match self.send::<IgnoredAny>(cluster, &ApiRequest::post(path::collection::<NodeClaim>(""), &object)).await {
@@ -109,8 +109,8 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(())
     }
 
-    /// Writes the status alone, and returns whether that was all: the answer shows the metadata. A server-side apply of the object costs the API
-    /// server more than anything else that is done for a machine.
+    /// Writes the status alone, and returns whether that was all: the answer shows the metadata. A server-side apply of the object costs
+    /// the API server more than anything else that is done for a machine.
     async fn write_mirrored_status(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<bool, RequestError> {
         let status = applied_status(mirror, Some(NEVER_DELETED));
         let path = format!("{}/status", path::object::<NodeClaim>("", &mirror.metadata.name));
@@ -157,8 +157,8 @@ impl<A: ClusterAccess> Mirrors for Clusters<A> {
     async fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> Result<(), ClusterError> {
         let name = &mirror.metadata.name;
         let error = |failed: RequestError| failed.into_error(cluster, &what(name));
-        // As a rule the object has our spec. One that was adopted may have another: specs are immutable, so it refuses ours. So does one that
-        // is being deleted, from which somebody has taken our finalizer.
+        // As a rule the object has our spec. One that was adopted may have another: specs are immutable, so it refuses ours. So does one
+        // that is being deleted, from which somebody has taken our finalizer.
         if mirror.metadata.uid.is_empty() {
             if !mirror.metadata.finalizers.is_empty()
                 && mirror.status == NodeClaimStatus::default()

@@ -14,7 +14,8 @@ use whittle_units::{ClusterName, InstanceId};
 /// Raised when an older release would misread a stored claim.
 pub(crate) const VERSION: u32 = 1;
 
-/// A claim as it is stored: the version of its schema, and JSON, which is compressed in its item. The golden files of each release are written and checked with it.
+/// A claim as it is stored: the version of its schema, and JSON, which is compressed in its item. The golden files of each release are
+/// written and checked with it.
 pub fn encode_claim(claim: &Claim) -> (u32, String) {
     (VERSION, serde_json::to_string(claim).expect("a claim is plain data, which JSON can always express"))
 }

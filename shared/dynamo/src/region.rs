@@ -68,8 +68,8 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// The head of the catalog, with its revision. That of an earlier release counts until this one has written its own, and is left to that
-    /// release, which cannot read parts that several heads name: after a rollback it goes on with its own.
+    /// The head of the catalog, with its revision. That of an earlier release counts until this one has written its own, and is left to
+    /// that release, which cannot read parts that several heads name: after a rollback it goes on with its own.
     async fn catalog_head(&self, what: &str) -> Result<Option<(Item, Revision)>, StoreError> {
         if let Some(head) = self.get_item(&keys::catalog_head(), what).await? {
             let revision = item::revision_of(&head, what)?;

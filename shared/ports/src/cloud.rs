@@ -102,8 +102,8 @@ pub trait Instances: Sync {
 
 /// Reads EC2's own checks of instances. Only `sweep` has this right.
 pub trait InstanceChecks: Sync {
-    /// Those of these instances whose checks fail, or for which EC2 has scheduled an event that stops or reboots them (aws 22). One that EC2
-    /// does not know, or that does not run, is not among them.
+    /// Those of these instances whose checks fail, or for which EC2 has scheduled an event that stops or reboots them (aws 22). One that
+    /// EC2 does not know, or that does not run, is not among them.
     fn failing(&self, instances: &[InstanceId]) -> impl Answer<Vec<InstanceStatus>, CloudError>;
 }
 

@@ -129,7 +129,8 @@ pub trait ClusterReader: Sync {
     fn read(&self, cluster: &ClusterName, scope: Scope, node: Option<&str>) -> impl Answer<ClusterObjects, ClusterError>;
     /// The same of `Scope::All` and `Scope::Nodes` at little cost: Nodes, and objects that seldom change, are as this execution environment
     /// saw them, up to [`kept_for`] ago. `None` where that is not enough: nothing is kept, the number of
-    /// Nodes is another or their metadata after [`confirmed_for`], or pods or their budgets have changed. What is to be done about such a look has to be decided again on a newest one (ADR 0059).
+    /// Nodes is another or their metadata after [`confirmed_for`], or pods or their budgets have changed. What is to be done about such a
+    /// look has to be decided again on a newest one (ADR 0059).
     fn read_kept(&self, cluster: &ClusterName, scope: Scope) -> impl Answer<Option<ClusterObjects>, ClusterError> {
         let _ = (cluster, scope);
         std::future::ready(Ok(None))
@@ -161,8 +162,8 @@ pub trait WorkloadReader: Sync {
 /// Writes NodeClaim mirrors.
 pub trait Mirrors: Sync {
     /// Creates or updates metadata and status of a mirror; the spec of an existing one is never touched, nor are labels and
-    /// annotations of others. An empty status leaves that of the object as it is. A mirror with a uid is the object of that uid: it is never created, and the error is `NotFound` if
-    /// that is gone.
+    /// annotations of others. An empty status leaves that of the object as it is. A mirror with a uid is the object of that uid: it is
+    /// never created, and the error is `NotFound` if that is gone.
     fn apply_mirror(&self, cluster: &ClusterName, mirror: &NodeClaim) -> impl Answer<(), ClusterError>;
     /// Requests the deletion of a mirror (its finalizer keeps it until `release_mirror`), but only one of this uid (empty:
     /// whichever has the name). Success if it is gone, or another has its name.

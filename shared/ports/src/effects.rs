@@ -90,8 +90,8 @@ pub async fn publish_events<P: Ports<Cluster: StatusWriter>>(
 const TIME_FOR_STATUSES: SignedDuration = SignedDuration::from_secs(2);
 
 /// Writes statuses of NodePools that changed, each beside its pool as it was read, and publishes the Events of their conditions. As many at
-/// once as [`CONCURRENT_REQUESTS`], while there is time: a cluster may have a thousand. Returns those that were written; a failed write, and
-/// what there is no time for, is left to a later run.
+/// once as [`CONCURRENT_REQUESTS`], while there is time: a cluster may have a thousand. Returns those that were written; a failed write,
+/// and what there is no time for, is left to a later run.
 pub async fn write_pool_statuses<'a, P: Ports<Cluster: StatusWriter>>(
     ports: P,
     cluster: &ClusterName,

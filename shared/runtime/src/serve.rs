@@ -233,8 +233,8 @@ where
     }
 }
 
-/// The outcome of work that a schedule requested: what failed and may succeed later is handed over to the function's queue, which repeats it
-/// as it repeats what other ticks ring for. The run of that message is the one that counts as failed, if it fails.
+/// The outcome of work that a schedule requested: what failed and may succeed later is handed over to the function's queue, which repeats
+/// it as it repeats what other ticks ring for. The run of that message is the one that counts as failed, if it fails.
 async fn handed_over(queues: &impl Queues, doorbell: Doorbell, outcome: Result<Report, HandleError>) -> Result<Report, HandleError> {
     let Err(error) = &outcome else { return outcome };
     if error.disposition() != Disposition::RetryLater {

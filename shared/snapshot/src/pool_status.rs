@@ -120,7 +120,8 @@ fn usage(pool: &NodePool, claims: &[Stored<Claim>], known: &NodesByMachine<'_>) 
 }
 
 /// Adds what a machine has: by its Node, and what that does not report yet, until it has initialized, as the claim expects it. Karpenter's
-/// limits and status count so, and so do the solver's limits. Amounts of zero are left out: a kubelet reports some for each size of huge pages.
+/// limits and status count so, and so do the solver's limits. Amounts of zero are left out: a kubelet reports some for each size of huge
+/// pages.
 fn add_capacity(total: &mut Resources, machine: &Machine, node: Option<&Node>) {
     let reported = node.map(|node| &node.status.capacity);
     let is_expected = node.is_none_or(|node| node.metadata.label(labels::INITIALIZED) != Some("true"));

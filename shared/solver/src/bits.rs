@@ -3,8 +3,8 @@
 use super::ids::{Id, TypeId};
 use std::marker::PhantomData;
 
-/// A set of numbers below a fixed size, which stand for things of one kind, by default for instance types. All sets that meet in an operation have the same
-/// size.
+/// A set of numbers below a fixed size, which stand for things of one kind, by default for instance types. All sets that meet in an
+/// operation have the same size.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bits<I = TypeId> {
     words: Vec<u64>,

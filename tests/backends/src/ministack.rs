@@ -64,8 +64,8 @@ impl Ministack {
         Self::start_as(environment, Access::Open)
     }
 
-    /// Starts MiniStack so that functions are who they are: it verifies what they sign, and decides by the policies of their roles. A client with
-    /// an account's number for its access key may do everything there.
+    /// Starts MiniStack so that functions are who they are: it verifies what they sign, and decides by the policies of their roles. A
+    /// client with an account's number for its access key may do everything there.
     ///
     /// # Panics
     ///

@@ -1,5 +1,5 @@
-//! Manifests whose metadata differs from that of a valid one. No CRD has a schema of it: the values are those that the API server's own checks
-//! tell apart.
+//! Manifests whose metadata differs from that of a valid one. No CRD has a schema of it: the values are those that the API server's own
+//! checks tell apart.
 
 use super::mutations::Case;
 use serde_json::{Value, json};

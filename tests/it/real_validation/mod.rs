@@ -1,6 +1,6 @@
 //! `whittle validate` against a real API server with our CRDs: for thousands of manifests that differ from a valid one in a place or two,
-//! as new objects and as changes of stored ones, both accept the same, name the same fields and store the same spec. Of the kinds from before
-//! v1 the command refuses all that the server refuses, and more: what cannot be converted to v1, or is invalid there.
+//! as new objects and as changes of stored ones, both accept the same, name the same fields and store the same spec. Of the kinds from
+//! before v1 the command refuses all that the server refuses, and more: what cannot be converted to v1, or is invalid there.
 //!
 //! One thing is not compared: a new object with a `metadata.resourceVersion`. The command refuses it as a server's store does, and the
 //! requests here are dry runs, which never come to the store and accept it.

@@ -1,5 +1,5 @@
-//! An account as `aws` and `sam` see it: one endpoint for every service. EC2, EKS and SSM are those of the simulated AWS, everything else is
-//! the emulator's. What users write and neither keeps is here: access entries, tags of subnets and security groups, parameters.
+//! An account as `aws` and `sam` see it: one endpoint for every service. EC2, EKS and SSM are those of the simulated AWS, everything else
+//! is the emulator's. What users write and neither keeps is here: access entries, tags of subnets and security groups, parameters.
 
 mod entries;
 mod tags;

@@ -1,5 +1,5 @@
-//! An account and a cluster in which nothing is installed, for whoever installs: what `sam`, `aws`, `whittle` and `kubectl` need is there, and
-//! what the deployment brings is joined to the rest once it is there.
+//! An account and a cluster in which nothing is installed, for whoever installs: what `sam`, `aws`, `whittle` and `kubectl` need is there,
+//! and what the deployment brings is joined to the rest once it is there.
 
 use crate::account::{AccessEntries, Account};
 use crate::emulator::Emulator;

@@ -14,8 +14,8 @@ use whittle_backends::ministack::Ministack;
 /// The account of everything in the rig.
 pub(crate) const ACCOUNT: &str = whittle_sim::region::ACCOUNT;
 
-/// The emulator as a client sees it. It takes account, region and service from where a signature is, and verifies none of a client whose access key
-/// is the account's number.
+/// The emulator as a client sees it. It takes account, region and service from where a signature is, and verifies none of a client whose
+/// access key is the account's number.
 #[derive(Clone, Debug)]
 pub(crate) struct Emulator {
     endpoint: String,

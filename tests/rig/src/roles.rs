@@ -1,5 +1,5 @@
-//! Who calls the simulated AWS and the cluster: the roles of the deployed stack, with the policies that they have now. The emulator keeps both,
-//! and is asked at each call.
+//! Who calls the simulated AWS and the cluster: the roles of the deployed stack, with the policies that they have now. The emulator keeps
+//! both, and is asked at each call.
 
 use crate::emulator::{ACCOUNT, Emulator, text_of};
 use anyhow::{Context, Result, bail};

@@ -11,7 +11,8 @@ use std::process::Command;
 pub(crate) const VARIABLE: &str = "WHITTLE_BROWSER";
 /// Names by which a browser that can print its document is called.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// The packages that are wanted, even if they are installed: Chromium without windows, what it has in common with the other one, and letters.
+/// The packages that are wanted, even if they are installed: Chromium without windows, what it has in common with the other one, and
+/// letters.
 const PACKAGES: [&str; 3] = ["chromium-headless-shell", "chromium-common", "fonts-dejavu-core"];
 /// The program in the first of them.
 const PROGRAM: &str = "usr/lib/chromium/chromium-headless-shell";

@@ -1,8 +1,8 @@
 //! What an API server refuses in objects of Kubernetes' own kinds, in the fields that decisions read: one judge for all commands.
 //! Karpenter's kinds are validated with their schemas.
 //!
-//! What a cluster has was accepted once, and versions of Kubernetes differ in what they accept: a rule that newer ones relaxed, or added for
-//! new objects only, is none here.
+//! What a cluster has was accepted once, and versions of Kubernetes differ in what they accept: a rule that newer ones relaxed, or added
+//! for new objects only, is none here.
 
 mod judged;
 mod pod;

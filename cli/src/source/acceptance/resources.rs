@@ -26,8 +26,8 @@ pub(super) fn of_container(resources: &ResourceRequirements, path: &FieldPath, f
         }
     }
     of_pod(resources, path, faults);
-    // What is not shared cannot be promised beyond what is there. A request without a limit is none that a server has either, but what is meant
-    // is clear, and Karpenter plans for it.
+    // What is not shared cannot be promised beyond what is there. A request without a limit is none that a server has either, but what is
+    // meant is clear, and Karpenter plans for it.
     for (name, amount) in resources.requests.iter().filter(|(name, _)| !is_native(name) || name.starts_with(HUGE_PAGES)) {
         if amount < resources.limits.get(name) {
             let (text, limit) = (amount.text_of(name), resources.limits.get(name).text_of(name));

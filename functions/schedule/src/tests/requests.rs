@@ -32,8 +32,8 @@ fn a_snapshot_takes_as_long_as_the_claims_and_one_more_read() {
     assert_eq!(waits, 2 * waited(one.listing(&cluster)).1);
 }
 
-/// The lease, the claims, what else is known, what is remembered, and the lease again; then that it has ended well, which is read and, every few
-/// minutes, written.
+/// The lease, the claims, what else is known, what is remembered, and the lease again; then that it has ended well, which is read and,
+/// every few minutes, written.
 #[test]
 fn a_run_that_plans_waits_for_the_table_five_times_and_twice_without_the_lease() {
     let (world, cluster) = (world(), key("a").cluster);

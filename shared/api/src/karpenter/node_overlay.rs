@@ -37,8 +37,8 @@ pub struct NodeOverlayStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The price of an offering under an overlay's `price` or `priceAdjustment`: an empty text keeps it, `0.5` replaces it, and `+0.1`, `-0.1`, `+10%` and `-10%` change
-/// it, but not below zero. `None` for any other text, and for amounts beyond a million dollars.
+/// The price of an offering under an overlay's `price` or `priceAdjustment`: an empty text keeps it, `0.5` replaces it, and `+0.1`, `-0.1`,
+/// `+10%` and `-10%` change it, but not below zero. `None` for any other text, and for amounts beyond a million dollars.
 #[must_use]
 pub fn adjusted_price(price: Price, text: &str) -> Option<Price> {
     if text.is_empty() {

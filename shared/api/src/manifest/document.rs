@@ -63,8 +63,8 @@ impl Document {
     }
 }
 
-/// All objects of a text with what is no object, in their order. Other than by [`super::read`] nothing is hidden by an error elsewhere: where
-/// the text is not YAML, each of its documents is parsed for itself.
+/// All objects of a text with what is no object, in their order. Other than by [`super::read`] nothing is hidden by an error elsewhere:
+/// where the text is not YAML, each of its documents is parsed for itself.
 pub fn documents(file: &str, text: &str) -> Vec<Result<Document, ManifestError>> {
     let mut found = Vec::new();
     if let Ok(nodes) = yaml::documents(text) {

@@ -1,7 +1,7 @@
 //! Fields of Kubernetes' own kinds that are misspelt: kubectl refuses them, and to read over them would change what is meant.
 //!
-//! Of these kinds only some fields are read here, and newer versions of Kubernetes have further ones. So a field is refused only where it is
-//! nearly one that is read.
+//! Of these kinds only some fields are read here, and newer versions of Kubernetes have further ones. So a field is refused only where it
+//! is nearly one that is read.
 
 use crate::field::{FieldError, FieldPath, Stage};
 use serde_json::{Map, Value};

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-/// Whether a server-side apply of `wanted` would leave the metadata of `stored` as it is: all of it is there, and what our applies wrote before is still
-/// wanted. Whose a field is the API server tells in `managedFields`; of an object that we have never applied nothing is known.
+/// Whether a server-side apply of `wanted` would leave the metadata of `stored` as it is: all of it is there, and what our applies wrote
+/// before is still wanted. Whose a field is the API server tells in `managedFields`; of an object that we have never applied nothing is
+/// known.
 pub(super) fn changes_nothing(wanted: &Value, stored: &Value) -> bool {
     let (wanted, stored) = (&wanted["metadata"], &stored["metadata"]);
     let Some(ours) = applied_fields(stored) else { return false };

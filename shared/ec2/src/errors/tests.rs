@@ -4,8 +4,8 @@ use serde_json::Value;
 /// 48 error responses with Karpenter's classification of each.
 const GOLDEN: &str = include_str!("../../../../tests/golden/cloud/errors.json");
 
-/// Karpenter has predicates for these as well. Here the error's reason says the first three, and an exhausted reservation is unavailable as any
-/// other offering is.
+/// Karpenter has predicates for these as well. Here the error's reason says the first three, and an exhausted reservation is unavailable as
+/// any other offering is.
 const WITHOUT_PREDICATE: [&str; 4] = ["rateLimited", "unauthorized", "userDataTooLarge", "reservationExceeded"];
 
 fn predicates(error: &ApiError) -> Vec<&'static str> {

@@ -1,10 +1,10 @@
 //! A region from tables, for simulation, tests and plans without an account.
 //!
-//! Types, zones and on-demand prices are real (`data/README.md`). Regions without prices of their own use those of another of their partition; where there are
-//! prices and no table of zones, the types of us-east-1 are taken in three zones. Spot prices are made up, since no public table has them:
-//! each (family, zone) pair has a fixed share of the on-demand price between
-//! 25 % and 60 %, distributed evenly by a hash of their names. Sizes of a family keep their price ratios, as they mostly do on
-//! the market, so that a plan never gains by splitting a machine just because a smaller size is cheap by chance.
+//! Types, zones and on-demand prices are real (`data/README.md`). Regions without prices of their own use those of another of their
+//! partition; where there are prices and no table of zones, the types of us-east-1 are taken in three zones. Spot prices are made up, since
+//! no public table has them: each (family, zone) pair has a fixed share of the on-demand price between 25 % and 60 %, distributed evenly by
+//! a hash of their names. Sizes of a family keep their price ratios, as they mostly do on the market, so that a plan never gains by
+//! splitting a machine just because a smaller size is cheap by chance.
 
 use super::tables::{DEFAULT_REGION, has_prices, rows, static_on_demand_prices};
 use super::{Accelerator, CardEfa, Catalog, Gpu, InstanceTypeFacts, NetworkCard, NeuronDevice, Zone};

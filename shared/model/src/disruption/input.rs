@@ -67,7 +67,8 @@ pub struct Settings {
     pub simulations_max: u32,
     /// Pools whose disruption settings cannot be read, with the error: none of their nodes is disrupted.
     pub unreadable_pools: BTreeMap<String, String>,
-    /// Names and ids of zones that a zonal shift moves traffic away from: instances there are not terminated, so none of their nodes is disrupted.
+    /// Names and ids of zones that a zonal shift moves traffic away from: instances there are not terminated, so none of their nodes is
+    /// disrupted.
     pub shifted_zones: BTreeSet<String>,
 }
 

@@ -9,8 +9,8 @@ use whittle_units::Timestamp;
 /// What a pod's end costs its workload, from -2147483648 to 2147483647; 0 without it.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// The rank of a pod among those of its ReplicaSet or Deployment, of which the lowest ends first: pods without a node, that do not run, that
-/// are not ready, whose end costs less, that share their node with more of their kind, that are younger.
+/// The rank of a pod among those of its ReplicaSet or Deployment, of which the lowest ends first: pods without a node, that do not run,
+/// that are not ready, whose end costs less, that share their node with more of their kind, that are younger.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeletionRank {
     bound: bool,

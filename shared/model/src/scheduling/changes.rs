@@ -16,8 +16,8 @@ pub struct Changes {
     pub another_volume: bool,
     /// Whether there are types in a domain of the topology that refuses the pod which the NodePool excludes.
     pub other_domain: bool,
-    /// A key of a topology spread and its domains without pods, of which the NodePool has no type for the pod: pods are spread over the other
-    /// domains if it excludes these.
+    /// A key of a topology spread and its domains without pods, of which the NodePool has no type for the pod: pods are spread over the
+    /// other domains if it excludes these.
     pub excluded: Option<(String, Vec<String>)>,
     /// Whether it is the pod's own spread, or its own anti-affinity, that leaves only domains without a type for it.
     pub own_rule: Option<OwnRule>,

@@ -309,8 +309,8 @@ pub async fn instance_profiles(cloud: &impl Discovery, cluster: &ClusterName) {
     }
 }
 
-/// EC2's checks of a machine: listed while they fail or an event is due, and while the machine runs, for who asks for this machine, whatever
-/// else is asked for. `set` makes EC2 find this.
+/// EC2's checks of a machine: listed while they fail or an event is due, and while the machine runs, for who asks for this machine,
+/// whatever else is asked for. `set` makes EC2 find this.
 ///
 /// # Panics
 ///

@@ -46,8 +46,8 @@ impl World {
         }
     }
 
-    /// A schedule invokes a function, which does its work or rings its own doorbell. Returns the runs, of which there may be two: a schedule
-    /// invokes once at least.
+    /// A schedule invokes a function, which does its work or rings its own doorbell. Returns the runs, of which there may be two: a
+    /// schedule invokes once at least.
     pub(super) fn invoke_by_schedule(&mut self, doorbell: Doorbell) -> Vec<Start> {
         if !self.faults.ticks_work {
             self.send_tick(doorbell);

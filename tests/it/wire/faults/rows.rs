@@ -330,8 +330,8 @@ fn patient() -> Vec<Row> {
     rows
 }
 
-/// Rows of the dry runs of a class (aws 18.4): one that is not permitted makes the class not ready until it is permitted again, and any other
-/// failure says nothing about the class.
+/// Rows of the dry runs of a class (aws 18.4): one that is not permitted makes the class not ready until it is permitted again, and any
+/// other failure says nothing about the class.
 fn dry_runs() -> Vec<Row> {
     let mut rows = Vec::new();
     // Six calls of RunInstances are two dry runs: each tries three subnets.

@@ -111,8 +111,8 @@ impl Release<'_> {
         Ok(())
     }
 
-    /// Each machine has its Node and its NodeClaim. While both releases are at work, NodeClaims of launches that were given up stay: the older
-    /// release leaves alone what it cannot read.
+    /// Each machine has its Node and its NodeClaim. While both releases are at work, NodeClaims of launches that were given up stay: the
+    /// older release leaves alone what it cannot read.
     async fn books_are_right(&self) -> Result<()> {
         self.rig.until("each machine has its claim", REPEATED_MAX, async |rig| Ok(rig.check_books().await.is_ok())).await.map(drop)
     }

@@ -1,8 +1,8 @@
 //! The contracts of the ports of a cluster.
 //!
 //! A suite has one port, held by one function: its calls are made with that function's rights, and everything else, such as what a user or
-//! a controller does, with those of the [`ClusterPlace`]. Names of its objects contain the suite's `tag`, so that suites of several functions
-//! share a cluster.
+//! a controller does, with those of the [`ClusterPlace`]. Names of its objects contain the suite's `tag`, so that suites of several
+//! functions share a cluster.
 
 mod evictions;
 mod mirrors;
