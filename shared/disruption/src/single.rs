@@ -114,14 +114,14 @@ fn evaluate(
 /// Nodes that the last pass did not reach come first; within both groups the pools alternate.
 fn interleave_pools<'w>(sorted: Vec<Candidate<'w>>, unreached: &BTreeSet<String>) -> Vec<Candidate<'w>> {
     let mut next_turn: BTreeMap<(bool, &str), usize> = BTreeMap::new();
-    let mut keyed: Vec<(bool, usize, &str, Candidate<'w>)> = Vec::with_capacity(sorted.len());
+    let mut keyed: Vec<((bool, usize, &str), Candidate<'w>)> = Vec::with_capacity(sorted.len());
     for node in sorted {
         let reached = !unreached.contains(node.name());
         let pool: &'w str = node.pool_name();
         let turn = next_turn.entry((reached, pool)).or_default();
-        keyed.push((reached, *turn, pool, node));
+        keyed.push(((reached, *turn, pool), node));
         *turn += 1;
     }
-    keyed.sort_by(|a, b| (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)));
-    keyed.into_iter().map(|(.., node)| node).collect()
+    keyed.sort_by_key(|(key, _)| *key);
+    keyed.into_iter().map(|(_, node)| node).collect()
 }
