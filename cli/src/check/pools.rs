@@ -57,8 +57,8 @@ pub(super) fn without_types(pools: &[&NodePool], classes: &[Ec2NodeClass]) -> BT
     found
 }
 
-/// Whether a requirement is about what a type is, and where it is sold. Which reservations there are, and which labels nodes get besides, no
-/// table says.
+/// Whether a requirement is about what a type is, and where it is sold. Which reservations there are, and which labels nodes get besides,
+/// no table says.
 fn is_of_type(requirement: &Requirement) -> bool {
     let key = canonical_key(&requirement.key);
     let of_type = || key.starts_with(INSTANCE) && key != labels::INSTANCE_TENANCY;
@@ -84,7 +84,8 @@ fn remark(region: &str, rejection: &PoolRejection) -> Option<(String, String)> {
     let Cause::InstanceTypes { finding: Finding::NoRequirements | Finding::NoRequirementsNoOffering, .. } = rejection.cause else {
         return None;
     };
-    // What no type of the region meets by itself another region may sell, or the tables may not know; architecture and system are the class's.
+    // What no type of the region meets by itself another region may sell, or the tables may not know; architecture and system are the
+    // class's.
     let of_class = |ruled: &RuledOut| [labels::ARCH, labels::OS].iter().any(|key| ruled.constraint.starts_with(&format!("{key} ")));
     if rejection.ruled_out.iter().any(|ruled| ruled.types == ruled.of && !of_class(ruled)) {
         return None;

@@ -39,8 +39,8 @@ const NEW_WITH_TYPES: [&str; 6] = [
 pub(super) struct Unmet {
     /// What nothing meets.
     pub(super) warnings: Vec<String>,
-    /// What types may have that are newer than the tables, and what is sold in other regions than the one that is named: new ones come every
-    /// few weeks, and whether this is one of them is not known here.
+    /// What types may have that are newer than the tables, and what is sold in other regions than the one that is named: new ones come
+    /// every few weeks, and whether this is one of them is not known here.
     pub(super) notes: Vec<String>,
 }
 

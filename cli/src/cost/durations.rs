@@ -7,9 +7,9 @@ pub(super) const SIZES: [u32; 4] = [0, 10, 100, 1_000];
 
 /// Milliseconds of a whole processor that a run takes, on average over the quiet and the busy stretch.
 ///
-/// Twice what `whittle cost --measure` printed on 29 November 2026 (optimized as the functions are, on a quiet machine of two cores, with the simulated
-/// services in the same process), because Lambda's processors are slower, and five for requests that are signed and encrypted. Launches of an idle
-/// deployment are those of ten nodes.
+/// Twice what `whittle cost --measure` printed on 29 November 2026 (optimized as the functions are, on a quiet machine of two cores, with
+/// the simulated services in the same process), because Lambda's processors are slower, and five for requests that are signed and
+/// encrypted. Launches of an idle deployment are those of ten nodes.
 const PROCESSOR_MS: [(Function, [f64; 4]); 9] = [
     (Function::Relay, [2.0, 2.0, 2.0, 2.0]),
     (Function::Schedule, [5.1, 5.6, 12.3, 103.0]),

@@ -191,8 +191,8 @@ impl Alarm {
         Ok(list(&answer, "/MetricAlarms").iter().filter_map(alarm).collect())
     }
 
-    /// Which metrics of an alarm on a query raise it, by their labels. None where the question is refused or not known to an older `aws`: the
-    /// alarm is told either way.
+    /// Which metrics of an alarm on a query raise it, by their labels. None where the question is refused or not known to an older `aws`:
+    /// the alarm is told either way.
     fn raisers(account: Account<'_>, name: &str) -> Vec<String> {
         let answer = account.ask(&["cloudwatch", "describe-alarm-contributors", "--alarm-name", name]);
         let raisers =

@@ -258,7 +258,8 @@ impl Session {
         of_change.map(|error| format!("{kind} {key:?}, {error}")).collect()
     }
 
-    /// Pods are made of what decisions read of a template. Where the rest has changed, such as an image, an annotation makes it another one.
+    /// Pods are made of what decisions read of a template. Where the rest has changed, such as an image, an annotation makes it another
+    /// one.
     fn revise(&mut self, located: &mut Located<Object>) {
         let Object::Deployment(deployment) = &mut located.value else { return };
         let key = namespaced(&deployment.metadata.key());

@@ -312,8 +312,8 @@ fn no_object(value: &Value) -> String {
     format!("an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`{}", manifest::meant_as_type(&keys))
 }
 
-/// Flattens lists such as `kubectl get -o yaml` prints; skips null documents. Adds to `faults` what a list has in the place of its items, or
-/// among them.
+/// Flattens lists such as `kubectl get -o yaml` prints; skips null documents. Adds to `faults` what a list has in the place of its items,
+/// or among them.
 fn flatten_list(mut value: Value, out: &mut Vec<Value>, faults: &mut Vec<String>) {
     let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
     let Some(element) = kind.strip_suffix("List").map(str::to_owned) else {

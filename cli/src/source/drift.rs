@@ -77,8 +77,8 @@ impl ChangedTemplates {
         self.classes.iter().filter_map(remark).collect()
     }
 
-    /// Writes what the controllers of a cluster would find: the new hash of a pool, and which machines of a class have drifted. Returns what
-    /// cannot be known from manifests.
+    /// Writes what the controllers of a cluster would find: the new hash of a pool, and which machines of a class have drifted. Returns
+    /// what cannot be known from manifests.
     pub(super) fn note(&self, objects: &mut ClusterObjects, now: Timestamp) -> Vec<String> {
         for pool in &mut objects.node_pools {
             let Some(hash) = self.pools.get(&pool.metadata.name) else { continue };

@@ -89,7 +89,8 @@ pub struct File {
     pub text: String,
 }
 
-/// The name of a file in messages: one with a line break, or another letter that is not shown, is quoted, so that every message stays a line.
+/// The name of a file in messages: one with a line break, or another letter that is not shown, is quoted, so that every message stays a
+/// line.
 pub(crate) fn shown(path: &Path) -> String {
     words::printable(&path.display().to_string()).into_owned()
 }

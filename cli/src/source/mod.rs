@@ -117,8 +117,8 @@ pub struct Source {
     /// Which plan is best among those that place the same number of pods. Without it: key `objective` of `plan-settings`, else balanced
     #[arg(long, value_enum)]
     pub objective: Option<ObjectiveArg>,
-    /// What a machine costs besides its price and its volumes, in the region's currency per hour, for the objective balanced. Without it: key
-    /// `machineCost` of `plan-settings`, else 0.05
+    /// What a machine costs besides its price and its volumes, in the region's currency per hour, for the objective balanced. Without it:
+    /// key `machineCost` of `plan-settings`, else 0.05
     #[arg(long, value_name = "PRICE", value_parser = machine_cost, allow_negative_numbers = true)]
     pub machine_cost: Option<Price>,
 }

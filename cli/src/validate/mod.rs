@@ -46,8 +46,8 @@ pub enum Output {
     Json,
 }
 
-/// Judges all objects. Verdicts are printed to `out`, errors and warnings as text to `err`. Exit code 0 if all are accepted, 1 if one is refused,
-/// 2 if a file or document cannot be read; the readable ones are judged nevertheless.
+/// Judges all objects. Verdicts are printed to `out`, errors and warnings as text to `err`. Exit code 0 if all are accepted, 1 if one is
+/// refused, 2 if a file or document cannot be read; the readable ones are judged nevertheless.
 ///
 /// # Errors
 /// Only when `out` or `err` cannot be written.

@@ -8,7 +8,8 @@ use whittle_claims::{Doorbell, Record};
 use whittle_ports::{HandleError, Queues, Safeguard, Update, update_record};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
-/// Delay before the next try of claims that a run could not get to. The rate limit permits two calls a second, so that most wait for no more.
+/// Delay before the next try of claims that a run could not get to. The rate limit permits two calls a second, so that most wait for no
+/// more.
 const NEXT_TRY_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// Attempts to write the record against concurrent runs; after that the doorbell is sent without it.
 const WRITE_ATTEMPTS_MAX: usize = 5;

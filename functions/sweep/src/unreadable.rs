@@ -85,8 +85,8 @@ pub(crate) fn nodes_of<'a>(claim: &'a Claim, objects: &'a ClusterObjects) -> imp
 }
 
 /// Whether there is no Node of a claim whose Node was registered, not even one that cannot be read. It was deleted, and its finalizer taken
-/// off before anybody saw it: the machine runs, takes no pods, and would count as room for them until it expires. A kubelet that is restarted
-/// makes such a Node anew, which takes no pods either.
+/// off before anybody saw it: the machine runs, takes no pods, and would count as room for them until it expires. A kubelet that is
+/// restarted makes such a Node anew, which takes no pods either.
 pub(crate) fn lacks_node(claim: &Claim, nodes: &[&Node], objects: &ClusterObjects) -> bool {
     let is_registered = matches!(claim.phase, Phase::Registered { .. } | Phase::Initialized { .. });
     is_registered && nodes.is_empty() && !objects.lacks_kind(Node::KIND) && nodes_of(claim, objects).next().is_none()

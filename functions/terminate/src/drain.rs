@@ -36,8 +36,8 @@ pub(crate) struct Drain {
     pub(crate) waiting: usize,
     /// To be evicted now, through the eviction API, which respects PodDisruptionBudgets: the first group that is not empty.
     pub(crate) evict: Vec<PodKey>,
-    /// To be deleted now regardless of budgets, because the deadline leaves just their grace period, or what a notice leaves of it; with its
-    /// seconds.
+    /// To be deleted now regardless of budgets, because the deadline leaves just their grace period, or what a notice leaves of it; with
+    /// its seconds.
     pub(crate) force: Vec<(PodKey, i64)>,
     /// When the next pod will have to be deleted.
     pub(crate) next_force_at: Option<Timestamp>,

@@ -246,7 +246,8 @@ impl<P: Rights> Run<P> {
         self.release_mirror().await
     }
 
-    /// Whether a claim has ended and its instance was to go on: with an uninstallation it is the user's, or Karpenter's, before its tags say so.
+    /// Whether a claim has ended and its instance was to go on: with an uninstallation it is the user's, or Karpenter's, before its tags
+    /// say so.
     async fn was_let_go(&self, id: &InstanceId) -> Result<bool, HandleError> {
         let claims = self.ports.store().list(&self.claim.value.key.cluster).await?;
         let has = |claim: &Claim| !claim.is_live() && claim.instance() == Some(id);

@@ -110,8 +110,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) 
 }
 
 /// When to try again after an error of the cluster or a conflict. One that lets nobody in does so until a person has changed that, and
-/// each attempt asks EKS again and takes time that drains of other clusters need. A policy that keeps the NodeClaim of an ended claim may do
-/// so as long: it is asked again after as long as the claim has ended for, up to a minute.
+/// each attempt asks EKS again and takes time that drains of other clusters need. A policy that keeps the NodeClaim of an ended claim may
+/// do so as long: it is asked again after as long as the claim has ended for, up to a minute.
 fn delay_after(error: &HandleError, claim: &Claim, now: Timestamp) -> SignedDuration {
     match (error, &claim.phase) {
         (HandleError::Cluster(ClusterError::NoAccess { .. }), _) => REFUSED_DELAY,

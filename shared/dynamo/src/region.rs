@@ -78,8 +78,8 @@ impl DynamoStore {
         Ok(self.get_item(&keys::old_catalog_head(), what).await?.map(|head| (head, Revision::ABSENT)))
     }
 
-    /// The concatenated parts of a catalog; `None` when it has been replaced since the head was read. Parts never change, so those that this
-    /// execution environment has read within the hour are not read again.
+    /// The concatenated parts of a catalog; `None` when it has been replaced since the head was read. Parts never change, so those that
+    /// this execution environment has read within the hour are not read again.
     async fn parts(&self, head: &Item, what: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let keys = part_keys(head);
         let read = try_join_all(keys.iter().map(|key| self.part(key, what))).await?;
