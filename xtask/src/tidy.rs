@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Maximum lines of a module: longer ones usually have more than one subject.
 const LINES_MAX: usize = 800;
+/// Maximum length of a comment's line, which rustfmt leaves as it is. Code it breaks itself, except for texts.
+const COLUMNS_MAX: usize = 140;
 /// Maximum size of a file, because every clone contains it.
 const BYTES_MAX: u64 = 256 * 1024;
 
@@ -96,6 +98,9 @@ fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static
     }
     if rust && line.trim_start().starts_with(concat!("#[ig", "nore")) {
         broken.push(("ignore", "a test that does not run proves nothing; assert today's answer instead"));
+    }
+    if rust && line.trim_start().starts_with("//") && line.chars().count() > COLUMNS_MAX {
+        broken.push(("columns", "a comment has at most 140 columns: go on in the next line"));
     }
     if has_port_type_parameters(name, line) {
         broken.push(("rights", "take `P: Rights` and state them in the block `rights!` of the function's lib.rs"));
@@ -267,6 +272,19 @@ mod tests {
         check("a/src/lib.rs", &"x\n".repeat(800), &[]);
         check("a/src/lib.rs", &"x\n".repeat(801), &["a/src/lib.rs: 801 lines, more than 800; split it by subject"]);
         check("a/data.csv", &"x\n".repeat(801), &[]);
+    }
+
+    #[test]
+    fn long_lines_of_comments_are_reported() {
+        for start in ["// ", "    /// ", "//! "] {
+            let full = format!("{start}{}", "ä".repeat(140 - start.len()));
+            check("a/src/lib.rs", &full, &[]);
+            check("a/src/lib.rs", &format!("{full}x"), &["a/src/lib.rs:1: columns"]);
+        }
+        let long = "x".repeat(150);
+        check("a/src/lib.rs", &format!("const TEXT: &str = \"{long}\";"), &[]);
+        check("a/notes.txt", &format!("// {long}"), &[]);
+        check("tests/golden/a.rs", &format!("// {long}"), &[]);
     }
 
     #[test]
