@@ -119,7 +119,7 @@ impl Scene {
     fn with_pods(mut self, pods: i32) -> Self {
         self.session.scale("inflate", pods).unwrap();
         self.session.advance(SignedDuration::from_mins(4));
-        assert_eq!(self.session.simulation.world().cluster.pod_counts(|pod| !pod.is_daemon()).0, usize::try_from(pods).unwrap());
+        assert_eq!(self.session.simulation.world().cluster.pod_counts(|_| true).running, usize::try_from(pods).unwrap());
         self
     }
 

@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use whittle_ports::Settings;
+use whittle_sim::cluster::PodCounts;
 use whittle_sim::{Function, Invoked, Meter, Units};
 
 /// Between the last change and the first quiet minute: passes of consolidation end, and every verdict is written.
@@ -109,8 +110,7 @@ impl Cluster<'_> {
         for _ in 0..FILLING_MINUTES * 6 {
             self.session.advance(SignedDuration::from_secs(10));
             let world = self.session.simulation.world();
-            let (running, starting, pending) = world.cluster.pod_counts(|pod| !pod.is_daemon());
-            if (running, starting, pending) == (pods as usize, 0, 0) {
+            if world.cluster.pod_counts(|_| true) == PodCounts::all_running(pods as usize) {
                 return Ok(());
             }
         }

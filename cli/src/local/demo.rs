@@ -123,7 +123,7 @@ fn walkthrough() -> Result<bool, SessionError> {
     narrator.session.advance(SignedDuration::from_secs(5));
     narrator.session.log("kubectl scale deployment inflate --replicas 5");
     narrator.session.scale("inflate", 5)?;
-    narrator.until("all five pods running", 5, |world| world.cluster.pod_counts(|_| true).0 == 5);
+    narrator.until("all five pods running", 5, |world| world.cluster.pod_counts(|_| true).running == 5);
 
     narrator.chapter("EC2 announces that it takes a spot machine back: the replacement comes first");
     let node = narrator.session.simulation.world().cluster.objects.nodes.keys().next().cloned();
@@ -131,7 +131,7 @@ fn walkthrough() -> Result<bool, SessionError> {
         let id = narrator.session.interrupt(&node)?;
         narrator.session.log(&format!("spot interruption of {node} ({id}), two minutes from now"));
         narrator.until("all pods on another node", 8, |world| {
-            !world.cluster.objects.nodes.contains_key(&node) && world.cluster.pod_counts(|_| true).0 == 5
+            !world.cluster.objects.nodes.contains_key(&node) && world.cluster.pod_counts(|_| true).running == 5
         });
     }
 

@@ -12,6 +12,7 @@ use whittle_consolidate::Disruptions;
 use whittle_model::disruption::{Method, Proposal};
 use whittle_ports::{Adapters, Leases};
 use whittle_sim::World;
+use whittle_sim::cluster::PodCounts;
 
 const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
@@ -32,7 +33,7 @@ fn scaled_down(before: i32, after: i32) -> Session {
     session.apply_text("inflate.yaml", INFLATE).unwrap();
     session.scale("inflate", before).unwrap();
     session.advance(SignedDuration::from_mins(3));
-    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, usize::try_from(before).unwrap());
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).running, usize::try_from(before).unwrap());
     session.scale("inflate", after).unwrap();
     session
 }
@@ -89,7 +90,7 @@ fn a_machine_is_terminated_only_after_its_replacement_is_initialized() {
         fine
     });
     assert!(replaced > 0, "at least one machine was replaced: {ended:?}");
-    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true), (1, 0, 0), "the pod runs");
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true), PodCounts::all_running(1), "the pod runs");
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn a_command_waits_and_is_validated_again_before_it_is_executed() {
     // The pods return during the wait: the command is no longer valid.
     session.scale("inflate", 10).unwrap();
     check_throughout(&mut session, 3, is_undisrupted);
-    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 10);
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).running, 10);
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn drifted() -> Session {
     session.apply_text("inflate.yaml", INFLATE).unwrap();
     session.scale("inflate", 3).unwrap();
     session.advance(SignedDuration::from_mins(4));
-    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 3);
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).running, 3);
     let changed = pool.replacen("  template:\n", "  template:\n    metadata: {labels: {team: a}}\n", 1);
     session.apply_text("pool.yaml", &changed).unwrap();
     let limit = session.now() + SignedDuration::from_mins(10);
@@ -229,7 +230,7 @@ fn a_replacement_is_not_empty_while_pods_of_the_old_node_are_on_their_way() {
     assert!(seen_empty, "it was ready while the old machine was drained");
     let world = session.simulation.world();
     assert!(!world.store.decisions(&world.name()).iter().any(|one| one.message.contains("via Empty")), "nobody even decided it");
-    assert_eq!((world.cluster.pod_counts(|_| true), world.cluster.objects.nodes.len()), ((3, 0, 0), 1));
+    assert_eq!((world.cluster.pod_counts(|_| true), world.cluster.objects.nodes.len()), (PodCounts::all_running(3), 1));
 }
 
 #[test]
@@ -290,7 +291,7 @@ fn a_failed_replacement_leaves_the_old_machine_undisrupted() {
     let recorded = |claim: &Claim| conditions::find(&claim.conditions, conditions::DISRUPTION_REASON).is_some() && !claim.is_ending();
     assert!(!claims(&world).iter().any(recorded), "no condition is left");
     assert!(!claims(&world).iter().any(|claim| is_disrupted(claim) && claim.deletion.is_some() && claim.spec.replaces.is_none()));
-    assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
+    assert_eq!(world.cluster.pod_counts(|_| true), PodCounts::all_running(1));
 }
 
 #[test]

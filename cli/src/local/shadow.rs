@@ -7,6 +7,7 @@ use whittle_api::labels;
 use whittle_claims::DecisionKind;
 use whittle_ports::Mode;
 use whittle_sim::World;
+use whittle_sim::cluster::PodCounts;
 
 const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
@@ -18,7 +19,7 @@ fn busy(pool: &str) -> Session {
     session.apply_text("inflate.yaml", INFLATE).unwrap();
     session.scale("inflate", 2).unwrap();
     session.advance(SignedDuration::from_mins(3));
-    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).0, 2);
+    assert_eq!(session.simulation.world().cluster.pod_counts(|_| true).running, 2);
     session
 }
 
@@ -190,7 +191,7 @@ fn check_rolled_back(session: &mut Session) {
     assert!(!world.store.claims(&world.name()).any(shown), "no claim has a disruption reason");
     let recorded = world.store.decisions(&world.name()).iter().any(|one| one.message == "Kept after all: shadow mode was switched on");
     assert!(recorded);
-    assert_eq!(world.cluster.pod_counts(|_| true), (1, 0, 0));
+    assert_eq!(world.cluster.pod_counts(|_| true), PodCounts::all_running(1));
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub fn drain(nodes: u32) -> Result<Drain, SessionError> {
     }
     let pods = usize::try_from(replicas * APPS).unwrap_or(usize::MAX);
     let limit = session.now().checked_add(TIMEOUT).unwrap_or(jiff::Timestamp::MAX);
-    session.simulation.run_while_not(limit, |world| world.cluster.pod_counts(|_| true).0 >= pods);
+    session.simulation.run_while_not(limit, |world| world.cluster.pod_counts(|_| true).running >= pods);
     let old: BTreeSet<String> = session.simulation.world().cluster.objects.node_claims.keys().cloned().collect();
     session.simulation.world().evictions.clear();
     let begun = session.now();

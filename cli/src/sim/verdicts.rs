@@ -10,6 +10,7 @@ use whittle_api::k8s::Node;
 use whittle_api::labels;
 use whittle_claims::VerdictPage;
 use whittle_sim::World;
+use whittle_sim::cluster::PodCounts;
 
 /// `whittle sim verdicts`
 #[derive(Debug, Args)]
@@ -86,7 +87,7 @@ pub fn watch(args: &VerdictsArgs) -> Result<Watched, SessionError> {
         while session.now() < limit {
             session.advance(SETTLED_EVERY);
             let counts = session.simulation.world().cluster.pod_counts(|pod| pod.metadata.label("app") == Some(&label));
-            if counts == (replicas as usize, 0, 0) {
+            if counts == PodCounts::all_running(replicas as usize) {
                 break;
             }
         }

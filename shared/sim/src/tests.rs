@@ -5,7 +5,7 @@ mod cluster_contracts;
 mod messages;
 mod workloads;
 
-use crate::cluster::Eviction;
+use crate::cluster::{Eviction, PodCounts};
 use crate::region::{ACCOUNT, ALIASES, Allocation, Reservation};
 use crate::{Function, Functions, Input, RunFailure, SimPorts, Simulation, World, WorldOptions};
 use futures::FutureExt;
@@ -118,7 +118,8 @@ fn seconds(simulation: &mut Simulation, seconds: i64) {
 }
 
 fn counts(simulation: &Simulation) -> (usize, usize, usize) {
-    simulation.world().cluster.pod_counts(|_| true)
+    let PodCounts { running, starting, pending } = simulation.world().cluster.pod_counts(|_| true);
+    (running, starting, pending)
 }
 
 #[test]
@@ -297,7 +298,7 @@ fn deployments_roll_and_shrink_without_losing_more_than_a_quarter() {
     let end = simulation.world().now().checked_add(SignedDuration::from_secs(60)).unwrap();
     let mut least = usize::MAX;
     simulation.run_while_not(end, |world| {
-        least = least.min(world.cluster.pod_counts(|_| true).0);
+        least = least.min(world.cluster.pod_counts(|_| true).running);
         false
     });
     assert_eq!(counts(&simulation), (6, 0, 0));

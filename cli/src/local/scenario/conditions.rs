@@ -8,6 +8,7 @@ use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_sim::World;
+use whittle_sim::cluster::PodCounts;
 
 /// How many items are named if their number is wrong.
 const NAMED_MAX: usize = 5;
@@ -331,7 +332,7 @@ fn is_converted(node: &Node) -> bool {
 impl Pods {
     fn check(&self, world: &World, faults: &mut Faults) {
         let of = |pod: &Pod| self.of.as_ref().is_none_or(|prefix| pod.metadata.name.starts_with(prefix.as_str()));
-        let (running, starting, pending) = world.cluster.pod_counts(of);
+        let PodCounts { running, starting, pending } = world.cluster.pod_counts(of);
         let who = self.of.as_deref().unwrap_or("all");
         faults.count(&format!("running pods of {who}"), self.running, running);
         faults.count(&format!("starting pods of {who}"), self.starting, starting);

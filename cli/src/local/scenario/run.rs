@@ -437,14 +437,14 @@ impl<'a> Player<'a> {
         self.settle();
         let begun = self.begun;
         let world = self.session.simulation.world();
-        let (running, starting, pending) = world.cluster.pod_counts(|_| true);
+        let pods = world.cluster.pod_counts(|_| true);
         let summary = Summary {
             virtual_seconds: world.now().duration_since(begun).as_secs(),
             ended_at: world.now(),
             machines_started: world.region.started(),
             machines_running: world.region.machines.values().filter(|machine| machine.instance.is_alive()).count(),
-            pods_running: running,
-            pods_pending: starting + pending,
+            pods_running: pods.running,
+            pods_pending: pods.starting + pods.pending,
             invocations: world.counts.invocations,
             await_points: self.await_points,
             faults: world.counts.faults,

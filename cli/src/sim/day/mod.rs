@@ -102,8 +102,8 @@ impl Day {
         let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
         self.nodes_peak = self.nodes_peak.max(running);
         self.machine_minutes += running as u128;
-        let (_, starting, pending) = world.cluster.pod_counts(|_| true);
-        self.waiting_minutes += starting + pending;
+        let pods = world.cluster.pod_counts(|_| true);
+        self.waiting_minutes += pods.starting + pods.pending;
         self.verdict_age = self.verdict_age.max(verdicts::oldest(world));
         running
     }

@@ -17,6 +17,23 @@ pub enum Applied {
     Ignored,
 }
 
+/// How many pods there are, by phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCounts {
+    pub running: usize,
+    /// On a node, and not running yet.
+    pub starting: usize,
+    /// Without a node.
+    pub pending: usize,
+}
+
+impl PodCounts {
+    /// So many pods that run, and no others.
+    pub fn all_running(running: usize) -> Self {
+        Self { running, ..Self::default() }
+    }
+}
+
 impl Applied {
     /// kubectl's word.
     pub const fn word(self) -> &'static str {
@@ -164,15 +181,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Pods of the user (no daemons) by phase: running, bound but not running, waiting.
-    pub fn pod_counts(&self, mut of_interest: impl FnMut(&Pod) -> bool) -> (usize, usize, usize) {
-        let mut counts = (0, 0, 0);
+    /// Pods of the user (no daemons) by phase.
+    pub fn pod_counts(&self, mut of_interest: impl FnMut(&Pod) -> bool) -> PodCounts {
+        let mut counts = PodCounts::default();
         for pod in self.objects.pods.values().filter(|pod| !pod.is_daemon() && !pod.metadata.is_deleting()) {
             if of_interest(pod) {
                 match (pod.status.phase.as_str(), pod.is_bound()) {
-                    ("Running", _) => counts.0 += 1,
-                    (_, true) => counts.1 += 1,
-                    (_, false) => counts.2 += 1,
+                    ("Running", _) => counts.running += 1,
+                    (_, true) => counts.starting += 1,
+                    (_, false) => counts.pending += 1,
                 }
             }
         }

@@ -14,7 +14,7 @@ mod server_side;
 mod volumes;
 mod workloads;
 
-pub use apply::{Applied, NoSuchObject};
+pub use apply::{Applied, NoSuchObject, PodCounts};
 pub use budgets::Eviction;
 pub use groups::NodeGroup;
 pub use kubelet::JoiningMachine;
