@@ -38,6 +38,7 @@ mod mapping; // files that are one YAML mapping
 mod place; // a cluster's name, region and version
 mod numbers; // of the command line
 mod similar; // what was meant by a misspelt word
+mod threads; // several questions at once
 
 // What comes out.
 pub mod printing; // the only module that writes

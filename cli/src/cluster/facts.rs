@@ -8,6 +8,7 @@ use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use crate::live::serving;
 use crate::programs::ProgramError;
+use crate::threads::joined;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::thread;
@@ -195,10 +196,6 @@ fn wrong_context(cluster: &str, server: &Server, eks: &Eks) -> String {
          the right context by --context; --trust-context if it is a tunnel to it",
         eks.endpoint
     )
-}
-
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn all3<A, B, C>(a: Result<A, String>, b: Result<B, String>, c: Result<C, String>) -> Result<(A, B, C), Vec<String>> {

@@ -7,6 +7,7 @@ use crate::live::{DeploymentArgs, cluster_name};
 use crate::programs::ProgramError;
 use crate::schema::Document;
 use crate::table::table;
+use crate::threads::joined;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -66,7 +67,7 @@ fn row(account: Account<'_>, stack: &Stack, name: String) -> Row {
             })
         };
         let asked: Vec<_> = FUNCTIONS.iter().map(|(_, output, groups)| ask(output, *groups)).collect();
-        let answers = asked.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let answers = asked.into_iter().map(joined);
         how_many(answers.collect::<Vec<_>>())
     });
     let (open_to, fault) = entries.map_or_else(|fault| (None, Some(fault)), |open| (Some(open), None));

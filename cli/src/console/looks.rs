@@ -7,6 +7,7 @@ use crate::look::{Live, Purpose};
 use crate::page::view::State;
 use crate::source::{self, Expansion, Market, Offers, ReadError, When};
 use crate::status::{self, Decided};
+use crate::threads::joined;
 use jiff::Timestamp;
 use std::time::{Duration, Instant};
 
@@ -76,7 +77,7 @@ impl Looks {
                 None => events(live),
             });
             let looked = live.read(Purpose::Show);
-            (decided.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), looked)
+            (joined(decided), looked)
         });
         let read = source::read_over(Some(looked?), &[], When::Default(at), Expansion::Off)?;
         let Market { prices, currency, assumptions, .. } = offers.prices(&read, || live.region())?;

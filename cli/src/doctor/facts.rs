@@ -5,6 +5,7 @@ use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, 
 use crate::live::deployment::{Alarm, FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use crate::live::serving;
+use crate::threads::joined;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -110,10 +111,6 @@ pub(super) struct Sources<'a> {
 
 fn known<T, E: Display>(answer: Result<T, E>) -> Known<T> {
     answer.map_err(|error| error.to_string())
-}
-
-fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Asks for each of several things, a few at once. The first that fails is told.

@@ -1,6 +1,7 @@
 //! Several questions at once, and how far they are.
 
 use crate::printing;
+use crate::threads::joined;
 use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ pub(crate) fn at_once<Q: Sync, A: Send>(what: Option<&str>, questions: &[Q], ask
                 drawn = true;
             }
         }
-        asking.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        asking.into_iter().map(joined).collect()
     });
     if drawn {
         printing::draw("");

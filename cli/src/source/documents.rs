@@ -4,6 +4,7 @@ use super::acceptance::{Judged, REPLICAS_MAX, faults_of, too_many};
 use super::error::ReadError;
 use super::identity::Identity;
 use super::old_scalars;
+use crate::threads::joined;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use whittle_api::field::{FieldError, FieldPath};
@@ -84,7 +85,7 @@ impl ParsedDocuments {
             let others: Vec<_> = parts.map(read).collect();
             self.append(Self::of_chunks(path, first.unwrap_or_default()));
             for other in others {
-                self.append(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+                self.append(joined(other));
             }
         });
     }

@@ -11,6 +11,7 @@ use crate::look::view::View;
 use crate::look::{ClusterArgs, Live, Purpose};
 use crate::printing::{self, complain};
 use crate::source::{self, Expansion, Manifests, Market, Offers, When};
+use crate::threads::joined;
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -103,7 +104,7 @@ fn status(args: &StatusArgs) -> Result<Status, Vec<String>> {
     let (deployed, looked) = std::thread::scope(|threads| {
         let deployed = threads.spawn(|| deployed(args, &live));
         let looked = look(args, &live, now);
-        (deployed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), looked)
+        (joined(deployed), looked)
     });
     let (deployed, (read, view, events)) = match (deployed, looked) {
         (Ok(deployed), Ok(looked)) => (deployed, looked),
@@ -122,7 +123,7 @@ fn deployed(args: &StatusArgs, live: &Live) -> Result<Option<Deployed>, String> 
     let (alarms, decisions) = std::thread::scope(|threads| {
         let alarms = threads.spawn(|| deployment.alarms());
         let decisions = deployment.decisions(&clusters, Asked::Last(DECISIONS));
-        (alarms.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), decisions)
+        (joined(alarms), decisions)
     });
     let (decisions, _) = decisions.map_err(|error| text(&error))?;
     let decided = decisions.into_iter().map(|one| Decided { at: one.at, about: one.subject, message: one.message }).collect();
