@@ -430,7 +430,12 @@ fn the_remedies_of_a_spread_name_the_zone_to_exclude_and_what_other_types_would_
     rare["architecture"] = json!("arm64");
     rare["offerings"].as_array_mut().unwrap().truncate(1);
     rare["offerings"][0]["Requirements"][1]["values"] = json!(["c"]);
-    let types = json!([instance_type("small", 2, 0.1), rare]);
+    // Of what is sold out in a zone there may be some later: the zone counts.
+    let mut small = instance_type("small", 2, 0.1);
+    let mut sold_out = rare["offerings"][0].clone();
+    sold_out["Available"] = json!(false);
+    small["offerings"].as_array_mut().unwrap().push(sold_out);
+    let types = json!([small, rare]);
     let spread = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}";
     let pods: Vec<String> = ["a", "b", "c"]
         .map(|name| pod(name, "1", "").replace("spec: {", &format!("spec: {{topologySpreadConstraints: [{spread}], ")))
@@ -439,7 +444,7 @@ fn the_remedies_of_a_spread_name_the_zone_to_exclude_and_what_other_types_would_
     let amd64 = "{key: kubernetes.io/arch, operator: In, values: [amd64]}";
     let told = remedies(&[&of(amd64)], &types);
     let wanted = "topology.kubernetes.io/zone NotIn [c] in its requirements, or a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway, or \
-                  its spec.template not requiring kubernetes.io/arch In [amd64] (then from $5.0000/h on)";
+                  its spec.template not requiring kubernetes.io/arch In [amd64] (then from $5.0000/h on), or time until EC2 has one again";
     assert_eq!(told, [wanted]);
     let excluded = format!("{amd64}, {{key: topology.kubernetes.io/zone, operator: NotIn, values: [c]}}");
     assert!(plan_of(&of(&excluded), &types).left_out.is_empty(), "the remedy helps");
