@@ -126,20 +126,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, d
     let near = near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces));
     let company = near.as_ref().and_then(|near| company(pod, near, daemons));
     let kept = Kept { near, company, nodes: node_filter(builder, &spec) };
-    let mut relaxations: Vec<Relaxation> = Vec::new();
-    loop {
-        let mut relaxation = relaxation_of(builder, &spec, shape, labels, &kept);
-        if relaxations.last().is_none_or(|last| !same_relaxation(last, &relaxation)) {
-            relaxation.id = RelaxationId::at(*next_relaxation);
-            *next_relaxation += 1;
-            relaxations.push(relaxation);
-        }
-        if relaxations.len() == relaxation::RELAXATIONS_MAX {
-            relaxation::drop_preferences(&mut spec, builder.soft_taints);
-        } else if relaxations.len() > relaxation::RELAXATIONS_MAX || !relaxation::relax(&mut spec, builder.soft_taints) {
-            break;
-        }
-    }
+    let relaxations = relaxations(builder, &spec, shape, labels, &kept, next_relaxation);
     let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
     let repels = anti.map(|a| &a.required[..]).unwrap_or_default();
     // The domains that the owner can reach do not restrict where a pod that it repels may go.
@@ -165,6 +152,35 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, d
         size: 1,
         avoids_spared: shape.avoids_spared,
         resource_claims: shape.resource_claims,
+    }
+}
+
+/// The pod with ever fewer of its preferences, in the order in which this is tried; `next` is the number of the next relaxation.
+fn relaxations(
+    builder: &mut ProblemBuilder<'_>,
+    spec: &PodSpec,
+    shape: &PodShape<'_>,
+    labels: LabelsId,
+    kept: &Kept,
+    next: &mut usize,
+) -> Vec<Relaxation> {
+    let mut relaxed = spec.clone();
+    let mut out: Vec<Relaxation> = Vec::new();
+    let mut is_last = false;
+    loop {
+        let mut relaxation = relaxation_of(builder, &relaxed, shape, labels, kept);
+        if out.last().is_none_or(|last| !same_relaxation(last, &relaxation)) {
+            relaxation.id = RelaxationId::at(*next);
+            *next += 1;
+            out.push(relaxation);
+        }
+        if is_last || !relaxation::relax(&mut relaxed, builder.soft_taints) {
+            return out;
+        }
+        is_last = out.len() >= relaxation::RELAXATIONS_MAX;
+        if is_last {
+            relaxation::drop_preferences(&mut relaxed, builder.soft_taints);
+        }
     }
 }
 

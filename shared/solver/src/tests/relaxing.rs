@@ -1,6 +1,7 @@
 //! Which preferences are dropped, and in which order.
 
 use super::world::{World, Z, all, expr, hard, left, near, one, preferred, reasons, required, sizes, soft, spread};
+use crate::relaxation::RELAXATIONS_MAX;
 use serde_json::json;
 use whittle_api::labels;
 use whittle_model::scheduling::PreferencePolicy;
@@ -173,6 +174,20 @@ fn preferences_are_dropped_in_the_documented_order() {
         json!({"topologySpreadConstraints": [anyway], "labels": {"app": "web"}}),
     ]);
     assert_eq!(one(json!({}), spec, labels::ZONE).as_deref(), Some(Z[1]));
+}
+
+/// One for each number around the most that are tried one after the other: none may keep the solver from ending.
+#[test]
+fn however_many_preferences_or_alternatives_a_pod_has_it_is_placed_without_them() {
+    for count in RELAXATIONS_MAX - 2..=RELAXATIONS_MAX + 2 {
+        let nowhere = |nth: usize| zone(&[format!("z{nth}").as_str()]);
+        let preferences: Vec<_> = (0..count).map(|nth| (1, nowhere(nth))).collect();
+        assert!(one(json!({}), preferred(&preferences), labels::ZONE).is_some(), "{count} preferences");
+        let mut terms: Vec<_> = (1..count).map(|nth| [nowhere(nth)]).collect();
+        terms.push([zone(&[Z[1]])]);
+        let terms: Vec<&[serde_json::Value]> = terms.iter().map(|term| &term[..]).collect();
+        assert_eq!(one(json!({}), required(&terms), labels::ZONE).as_deref(), Some(Z[1]), "{count} alternatives");
+    }
 }
 
 #[test]
