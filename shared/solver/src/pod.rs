@@ -42,7 +42,7 @@ pub(crate) struct VolumePlace {
 pub(crate) struct Class {
     pub(crate) requests: IdVec<DimId, i64>,
     pub(crate) resources: Resources,
-    /// In the order in which they are tried, the one with all preferences first; never empty.
+    /// In the order in which they are tried, the one with all preferences first, one without any last; never empty.
     pub(crate) relaxations: Vec<Relaxation>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: Vec<VolumeUse>,

@@ -155,7 +155,8 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, d
     }
 }
 
-/// The pod with ever fewer of its preferences, in the order in which this is tried; `next` is the number of the next relaxation.
+/// The pod with ever fewer of its preferences, in the order in which this is tried: as Karpenter relaxes it, and then by each alternative
+/// of its required node affinity that Karpenter tries with preferences alone (scheduling 6). `next` is the number of the next relaxation.
 fn relaxations(
     builder: &mut ProblemBuilder<'_>,
     spec: &PodSpec,
@@ -164,24 +165,41 @@ fn relaxations(
     kept: &Kept,
     next: &mut usize,
 ) -> Vec<Relaxation> {
+    let mut number = |relaxation: &mut Relaxation| {
+        relaxation.id = RelaxationId::at(*next);
+        *next += 1;
+    };
     let mut relaxed = spec.clone();
     let mut out: Vec<Relaxation> = Vec::new();
     let mut is_last = false;
     loop {
         let mut relaxation = relaxation_of(builder, &relaxed, shape, labels, kept);
         if out.last().is_none_or(|last| !same_relaxation(last, &relaxation)) {
-            relaxation.id = RelaxationId::at(*next);
-            *next += 1;
+            number(&mut relaxation);
             out.push(relaxation);
         }
         if is_last || !relaxation::relax(&mut relaxed, builder.soft_taints) {
-            return out;
+            break;
         }
         is_last = out.len() >= relaxation::RELAXATIONS_MAX;
         if is_last {
             relaxation::drop_preferences(&mut relaxed, builder.soft_taints);
         }
     }
+    let of_karpenter = out.len();
+    for alternative in relaxation::earlier_alternatives(spec, builder.soft_taints) {
+        let mut relaxation = relaxation_of(builder, &alternative, shape, labels, kept);
+        if out.len() < relaxation::RELAXATIONS_MAX && !out.iter().any(|known| same_relaxation(known, &relaxation)) {
+            number(&mut relaxation);
+            out.push(relaxation);
+        }
+    }
+    if out.len() > of_karpenter {
+        // What is said of a pod without a place is about its last alternative.
+        let last = out[of_karpenter - 1].clone();
+        out.push(last);
+    }
+    out
 }
 
 fn same_relaxation(a: &Relaxation, b: &Relaxation) -> bool {

@@ -18,6 +18,33 @@ fn the_last_alternative_of_a_required_affinity_is_never_dropped() {
 }
 
 #[test]
+fn each_alternative_is_tried_without_preferences_before_a_pod_is_given_up() {
+    fn pod(terms: &[&[serde_json::Value]]) -> serde_json::Value {
+        all(&[required(terms), preferred(&[(1, expr(labels::INSTANCE_TYPE, "In", &["none"]))])])
+    }
+    let placed = |spec| one(json!({}), spec, labels::ZONE);
+    assert_eq!(placed(pod(&[&[zone(&[Z[1]])], &[zone(&["x"])]])).as_deref(), Some(Z[1]));
+    assert_eq!(placed(pod(&[&[zone(&["x"])], &[zone(&[Z[2]])], &[zone(&["y"])]])).as_deref(), Some(Z[2]));
+    assert_eq!(placed(pod(&[&[zone(&[Z[1]])], &[zone(&[Z[2]])]])).as_deref(), Some(Z[2]), "Karpenter's choice is the last one");
+    let mut world = World::new();
+    world.pod("it", pod(&[&[zone(&["x"])], &[zone(&["y"])]]));
+    let plan = world.plan();
+    assert_eq!(left(&plan).len(), 1, "none is made up");
+    assert!(reasons(&plan)[0].contains("In [y]"), "the reason is about the last: {:?}", reasons(&plan));
+}
+
+#[test]
+fn each_alternative_comes_to_tolerate_soft_taints() {
+    let taint = json!([{"key": "example.com/taint", "value": "v", "effect": "PreferNoSchedule"}]);
+    let mut world = World::new();
+    world.pool("tainted", json!({"taints": taint}));
+    world.objects.node_pools.retain(|pool| pool.metadata.name == "tainted");
+    world.pod("it", required(&[&[zone(&[Z[1]])], &[zone(&["x"])]]));
+    world.pass();
+    assert_eq!(world.label_of("it", labels::ZONE), Some(Z[1]));
+}
+
+#[test]
 fn an_empty_term_of_a_required_affinity_matches_no_node() {
     let first = required(&[&[], &[zone(&[Z[1]])], &[]]);
     assert_eq!(one(json!({}), first, labels::ZONE).as_deref(), Some(Z[1]), "only the term with an expression counts");
