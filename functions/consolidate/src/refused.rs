@@ -13,7 +13,7 @@ use whittle_snapshot::Snapshot;
 use whittle_units::{Timestamp, fnv1a};
 
 /// Reasons of the condition Launched of a machine of which nothing was refused: nothing was tried, or EC2 was in trouble.
-const NOT_REFUSED: [&str; 3] = ["AwaitingReconciliation", "RequestLimitExceeded", "InternalError"];
+const NOT_REFUSED: [&str; 4] = ["AwaitingReconciliation", "NodeClassReadinessUnknown", "RequestLimitExceeded", "InternalError"];
 /// NodePools and, for each, claims that are remembered: the record of all disruptions is one item of the table.
 const POOLS_MAX: usize = 50;
 const CLAIMS_MAX: usize = 50;
@@ -52,6 +52,8 @@ impl Asked {
             let class = pool.class_in(&snapshot.objects.node_classes)?;
             // Of the status what a launch uses: free instances of reservations change all the time.
             let Ec2NodeClassStatus { subnets, security_groups, amis, instance_profile, .. } = &class.status;
+            // Listed by their free addresses, which change as well.
+            let subnets: BTreeSet<&str> = subnets.iter().map(|subnet| subnet.id.as_str()).collect();
             let spec = (pool.metadata.generation, &class.metadata.uid, class.metadata.generation);
             Some(fnv1a(format!("{spec:?} {subnets:?} {security_groups:?} {amis:?} {instance_profile:?}")))
         };
@@ -136,25 +138,23 @@ impl Disruptions {
         if self.launches_refused.is_empty() {
             return;
         }
-        let held = self.launches_refused.iter().filter_map(|(pool, refusal)| Some((pool.as_str(), self.hold(pool, refusal, snapshot)?)));
-        let held: BTreeMap<&str, ReplacementRefused> = held.collect();
+        // What EC2 refuses of what was asked before a change says nothing of what is asked now.
+        let known = self.launches_refused.iter().filter(|(_, refusal)| !refusal.asked.has_changed(snapshot));
+        let known: BTreeMap<&str, (&LaunchRefusal, Option<ReplacementRefused>)> =
+            known.map(|(pool, refusal)| (pool.as_str(), (refusal, self.hold(pool, refusal, snapshot)))).collect();
         for claim in snapshot.claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
             let (name, pool) = (claim.key.name.as_str(), claim.spec.owner.uid.as_str());
-            let Some(refusal) = self.launches_refused.get(pool) else { continue };
-            let known = facts.entry(name.to_owned()).or_default();
-            known.was_refused_replacement = refusal.claims.contains(name);
-            if let Some(refused) = held.get(pool) {
-                known.replacement_refused = Some(refused.clone());
+            let Some((refusal, held)) = known.get(pool) else { continue };
+            let of_claim = facts.entry(name.to_owned()).or_default();
+            of_claim.was_refused_replacement = refusal.claims.contains(name);
+            if held.is_some() {
+                of_claim.replacement_refused.clone_from(held);
             }
         }
     }
 
-    /// For how long nothing is launched to replace nodes of a pool: its time, and while one command tries whether EC2 still refuses. It
-    /// ends at once when NodePool or node class has changed.
+    /// For how long nothing is launched to replace nodes of a pool: its time, and while one command tries whether EC2 still refuses.
     fn hold(&self, pool: &str, refusal: &LaunchRefusal, snapshot: &Snapshot) -> Option<ReplacementRefused> {
-        if refusal.asked.has_changed(snapshot) {
-            return None;
-        }
         let tries = |running: &&Running| is_launching(running, snapshot) && pools_of(running, snapshot).contains(pool);
         let tried = self.running.iter().filter(tries).filter_map(|running| running.started_at.checked_add(LAUNCH_TIMEOUT).ok()).max();
         let until = tried.map_or(refusal.until, |tried| tried.max(refusal.until));

@@ -4,7 +4,7 @@ use super::{after, claim, joined, running, snapshot_of};
 use crate::refused::{Refused, refused_launch};
 use crate::state::{DeletingMachine, Disruptions, Running};
 use whittle_api::ObjectMeta;
-use whittle_api::karpenter::Ec2NodeClass;
+use whittle_api::karpenter::{Ec2NodeClass, ResolvedSubnet};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event};
 use whittle_model::disruption::{Method, ReplacementRefused};
 use whittle_snapshot::Snapshot;
@@ -77,6 +77,7 @@ fn a_launch_that_was_refused_until_it_was_given_up_is_told_from_others() {
         assert_eq!(given_up(DeletionReason::LaunchTimeout, of_condition).as_deref(), Some(WORDS), "{of_condition}");
     }
     assert_eq!(given_up(DeletionReason::LaunchTimeout, "RequestLimitExceeded"), None, "EC2 was busy");
+    assert_eq!(given_up(DeletionReason::LaunchTimeout, "NodeClassReadinessUnknown"), None, "EC2 was not asked");
     assert_eq!(given_up(DeletionReason::Requested, "LaunchFailed"), None, "a user has deleted it");
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: WORDS.to_owned() };
     assert_eq!(found(after(&of_pool("new"), &[begun("t"), failed])), None, "EC2 has no such machine now");
@@ -129,6 +130,8 @@ fn a_change_of_pool_or_class_ends_the_wait_at_once() {
         let mut snapshot = world(&[], 100_001);
         change(&mut snapshot);
         assert_eq!(held(&known, &snapshot, "old"), None);
+        let facts = known.facts(&snapshot);
+        assert!(facts.get("old").is_none_or(|facts| !facts.was_refused_replacement), "it comes after no other");
     }
     // While they cannot be read nothing is known to have changed.
     let mut unread = world(&[], 100_001);
@@ -139,6 +142,24 @@ fn a_change_of_pool_or_class_ends_the_wait_at_once() {
     changed.objects.node_classes[0].metadata.generation = Some(2);
     known.record_refused_launch(&command(Method::Drift, "old"), &Refused { node_pool: "pool-uid", message: WORDS }, &changed);
     assert_eq!(held(&known, &changed, "old").map(|refused| refused.until), Some(at(100_301)));
+}
+
+/// They are listed by their free addresses, which each launch and each pod changes.
+#[test]
+fn subnets_in_another_order_end_no_wait() {
+    let with = |ids: &[&str], now: i64| {
+        let mut snapshot = world(&[], now);
+        let subnet = |id: &&str| ResolvedSubnet { id: (*id).to_owned(), ..ResolvedSubnet::default() };
+        snapshot.objects.node_classes[0].status.subnets = ids.iter().map(subnet).collect();
+        snapshot
+    };
+    let mut known = Disruptions::default();
+    let refusal = Refused { node_pool: "pool-uid", message: WORDS };
+    known.record_refused_launch(&command(Method::Drift, "old"), &refusal, &with(&["subnet-1", "subnet-2"], 0));
+    assert!(held(&known, &with(&["subnet-2", "subnet-1"], 1), "old").is_some());
+    assert_eq!(held(&known, &with(&["subnet-1", "subnet-3"], 1), "old"), None, "these are others");
+    known.record_refused_launch(&command(Method::Drift, "old"), &refusal, &with(&["subnet-2", "subnet-1"], 400));
+    assert_eq!(held(&known, &with(&["subnet-1", "subnet-2"], 401), "old").map(|refused| refused.until), Some(at(1_000)), "the second time");
 }
 
 #[test]
