@@ -18,7 +18,8 @@ pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate
             continue;
         }
         // It would spoil every set that it is in; by itself it may still go without a replacement.
-        if method == Method::MultiNode && candidate.machine.facts.replacement_refused.is_some() {
+        let facts = candidate.machine.facts;
+        if method == Method::MultiNode && (facts.replacement_refused.is_some() || facts.was_refused_replacement) {
             continue;
         }
         match filter(pass, &candidate) {
@@ -29,6 +30,8 @@ pub(super) fn eligible<'w>(pass: &mut Pass<'w>, method: Method) -> Vec<Candidate
     }
     pass.count_eligible(method, found.len());
     found.sort_by(Candidate::by_savings_ratio);
+    // Where EC2 refused the replacement of one, that of another may be of other types.
+    found.sort_by_key(|candidate| candidate.machine.facts.was_refused_replacement);
     found
 }
 

@@ -33,10 +33,12 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
             pass.keep_for_budget(node, Reason::Drifted);
         } else if awaits_join(pass.view, node) {
             pass.keep(node, KeepReason::DriftAwaitsJoin { pool: node.pool_name().to_owned() });
-        } else if let Some(keep) = KeepReason::of_refused_drift(node.machine.facts).filter(|_| !node.pods.is_empty()) {
-            pass.keep_drifted(node, keep);
         } else {
-            match simulate_drift(&mut simulator, node, pass.view.input.settings.solve.packing) {
+            let found = match KeepReason::of_refused_drift(node.machine.facts).filter(|_| !node.pods.is_empty()) {
+                Some(keep) => without_machine(&mut simulator, node).ok_or(keep),
+                None => simulate_drift(&mut simulator, node, pass.view.input.settings.solve.packing),
+            };
+            match found {
                 Ok(result) => command = Some(replace(node, result, now)),
                 Err(keep) => pass.keep_drifted(node, keep),
             }
@@ -59,6 +61,13 @@ fn simulate_drift(simulator: &mut Simulator<'_>, node: &Candidate<'_>, packing: 
     let starting = (!machines_do_not_join(node.pool)).then_some(Targets::Initialized);
     let mut retries = [Some(Targets::All), starting].into_iter().flatten();
     retries.find_map(|targets| simulator.without(&[node], targets, Packing::Reference).ok()).map_or(first, Ok)
+}
+
+/// Where the pods of a drifted node would go without a machine for them: EC2 refuses it. In the packing that answers for many nodes at
+/// once, since all of the pool may wait.
+fn without_machine(simulator: &mut Simulator<'_>, node: &Candidate<'_>) -> Option<SimulationResult> {
+    let found = simulator.without(&[node], Targets::All, Packing::Reference).ok()?;
+    found.claims.is_empty().then_some(found)
 }
 
 /// Whether a drifted node waits until it is known what becomes of another one of its pool, because the replacement of neither might join:

@@ -9,7 +9,7 @@ use super::quick_check::QuickCheck;
 use super::simulate::Simulator;
 use super::verdict::KeepReason;
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_model::disruption::{Command, Method, Reason};
+use whittle_model::disruption::{Command, Method, Reason, Savings};
 use whittle_model::scheduling::Packing;
 use whittle_units::Price;
 
@@ -54,7 +54,7 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             // Only the best command is executed; other nodes are evaluated again after that.
             Ok(command) => {
                 pass.keep_for_later(node, command.savings);
-                if best.as_ref().is_none_or(|(_, known)| command.savings > known.savings) {
+                if best.as_ref().is_none_or(|(other, known)| rank(node, &command) > rank(other, known)) {
                     best = Some((node, command));
                 }
             }
@@ -81,6 +81,12 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>, aim: Aim) -> Vec<Command> {
             Vec::new()
         }
     }
+}
+
+/// The best command saves most. One whose machine EC2 may refuse again comes after the others: it would hold them up each time.
+fn rank(node: &Candidate<'_>, command: &Command) -> (bool, Savings) {
+    let may_be_refused = node.machine.facts.was_refused_replacement && !command.replacements.is_empty();
+    (!may_be_refused, command.savings)
 }
 
 /// The nodes that a budget admits; the others are kept for it.

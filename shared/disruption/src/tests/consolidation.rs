@@ -556,6 +556,31 @@ fn a_node_whose_replacement_was_refused_spoils_no_set_of_others() {
     scene.expect(&["multi replace [a b c] -> x4"]);
     scene.facts.insert("claim-c".to_owned(), refused());
     scene.expect(&["multi delete [a b]"]);
+    // Nor when another may be tried.
+    scene.facts.insert("claim-c".to_owned(), ClaimFacts { was_refused_replacement: true, ..ClaimFacts::default() });
+    scene.expect(&["multi delete [a b]"]);
+}
+
+/// It would be tried first each time, and all others would wait for as long as EC2 refuses that one.
+#[test]
+fn a_node_whose_replacement_was_refused_is_replaced_after_the_others() {
+    let mut scene = Scene::new().best();
+    scene.pool("other");
+    for (node, pool, cpu) in [("a", "default", 8), ("b", "other", 4)] {
+        scene.node(node, pool, cpu);
+        scene.pod(&format!("pod-{node}"), node, "1").spec.node_selector.insert(labels::NODE_POOL.to_owned(), pool.to_owned());
+    }
+    let chosen = |scene: &Scene| {
+        let decision = scene.decide();
+        let removed: Vec<String> = decision.commands.iter().flat_map(|command| &command.removals).map(|gone| gone.node.clone()).collect();
+        (decision.commands.iter().all(|command| !command.replacements.is_empty()), removed)
+    };
+    assert_eq!(chosen(&scene), (true, vec!["a".to_owned()]), "it saves most");
+    let was_refused = || ClaimFacts { was_refused_replacement: true, ..ClaimFacts::default() };
+    scene.facts.insert("claim-a".to_owned(), was_refused());
+    assert_eq!(chosen(&scene), (true, vec!["b".to_owned()]));
+    scene.facts.insert("claim-b".to_owned(), was_refused());
+    assert_eq!(chosen(&scene), (true, vec!["a".to_owned()]));
 }
 
 #[test]

@@ -227,6 +227,14 @@ fn a_refused_replacement_never_keeps_a_drifted_node_that_needs_none_or_that_a_qu
     let mut bare = drifted(&[("a", "")]);
     bare.facts.insert("claim-a".to_owned(), refused(Some("UnauthorizedOperation")));
     bare.expect(&["drift delete [a]"]);
+    let mut beside_room = drifted(&[("full", "3500m"), ("a", "1")]);
+    beside_room.node("room", "default", 4);
+    beside_room.pod("pod-room", "room", "2");
+    for claim in ["claim-full", "claim-a"] {
+        beside_room.facts.insert(claim.to_owned(), refused(Some("UnauthorizedOperation")));
+    }
+    let decision = beside_room.expect(&["drift delete [a]"]);
+    assert_eq!(reason_of(&decision, "full").code(), "ReplacementRefused");
     let mut of_quota = drifted(&[("a", "3500m")]);
     of_quota.facts.insert("claim-a".to_owned(), refused(None));
     of_quota.expect(&["drift replace [a] -> x4|x8|x16"]);
