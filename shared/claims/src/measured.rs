@@ -11,8 +11,8 @@ use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// Measurements that are older than this are written again, so that those of an image in use do not expire.
 const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// Settings of node classes for which an image's shortfalls are kept. With more, the others are forgotten: those that are in use are found
-/// again, by one machine for each type.
+/// Settings of node classes for which an image's shortfalls are kept. For each one more those of another are forgotten: if they are in use,
+/// they are found again, by one machine for each type.
 const SETTINGS_MAX: usize = 16;
 /// What a node may have too little of, and whether it is not believed that it has less than half of what was planned (ADR 0035). How many
 /// pods and how much storage a machine has is mostly a matter of settings, which may be anything.
@@ -84,6 +84,9 @@ pub struct ShortAmount {
     pub requested: Quantity,
     pub planned: Quantity,
     pub found: Quantity,
+    /// The same before the huge pages that NodeOverlays give the type, which are taken from the memory of each NodePool's types: what types
+    /// are planned with.
+    pub of_types: Quantity,
     /// Whether the types of the node class are planned with it from now on.
     pub is_believed: bool,
 }
@@ -99,7 +102,8 @@ impl Shortfall {
             // Where the plan did not fit either, the node is not the cause. What it does not report yet it has all the same.
             let is_short = found < requested && requested <= planned && !found.is_zero();
             let is_believed = !is_bounded || found.times(2) >= planned;
-            is_short.then_some(ShortAmount { resource, requested, planned, found, is_believed })
+            let of_types = if resource == "memory" { found.plus(huge_pages(&machine.allocatable)) } else { found };
+            is_short.then_some(ShortAmount { resource, requested, planned, found, of_types, is_believed })
         };
         let amounts: Vec<ShortAmount> = CHECKED.into_iter().filter_map(amount).collect();
         let class_hash = claim.annotations.get(labels::NODE_CLASS_HASH).cloned().unwrap_or_default();
@@ -113,6 +117,11 @@ impl Shortfall {
         let is_known = !self.image_id.is_empty() && !self.class_hash.is_empty() && !self.instance_type.is_empty();
         is_known && self.amounts.iter().any(|amount| amount.is_believed)
     }
+}
+
+fn huge_pages(allocatable: &Resources) -> Quantity {
+    let pages = allocatable.iter().filter(|(name, _)| name.starts_with("hugepages-"));
+    pages.fold(Quantity::ZERO, |sum, (_, amount)| sum.plus(amount))
 }
 
 impl MeasuredMemory {
@@ -143,14 +152,14 @@ impl MeasuredMemory {
 
     fn add(&mut self, short: &Shortfall) {
         if !self.too_little.contains_key(&short.class_hash) && self.too_little.len() >= SETTINGS_MAX {
-            self.too_little.clear();
+            self.too_little.pop_first();
         }
         let of_settings = self.too_little.entry(short.class_hash.clone()).or_default();
         let of_type = of_settings.entry(short.instance_type.clone()).or_default();
         for amount in short.amounts.iter().filter(|amount| amount.is_believed) {
             let known = of_type.get(amount.resource);
-            let is_less = known.is_zero() || amount.found < known;
-            of_type.set(amount.resource, if is_less { amount.found } else { known });
+            let is_less = known.is_zero() || amount.of_types < known;
+            of_type.set(amount.resource, if is_less { amount.of_types } else { known });
         }
     }
 }
@@ -229,6 +238,21 @@ mod tests {
         assert_eq!(Shortfall::of(&elsewhere, &Resources::new()), None);
     }
 
+    /// The memory that a node reports is without its huge pages, and so is that of a type once a NodeOverlay has given it some.
+    #[test]
+    fn huge_pages_are_not_taken_from_the_memory_of_a_type_twice() {
+        let mut claim = planned(&[("memory", "15Gi")]);
+        let crate::Phase::Launched { machine } = &mut claim.phase else { panic!("{:?}", claim.phase) };
+        machine.allocatable.set("hugepages-2Mi", "2Gi".parse().unwrap());
+        machine.allocatable.set("hugepages-1Gi", "1Gi".parse().unwrap());
+        let mut allocatable = machine.allocatable.clone();
+        allocatable.set("memory", "14Gi".parse().unwrap());
+        let short = Shortfall::of(&claim, &allocatable).unwrap();
+        assert_eq!(short.amounts[0].found, "14Gi".parse().unwrap(), "this is what the node has");
+        let known = MeasuredMemory::after(None, "ami-1", &[], &[short], at(0)).unwrap();
+        assert_eq!(known.too_little["7"]["m5.large"].get("memory"), "17Gi".parse().unwrap());
+    }
+
     #[test]
     fn less_than_half_of_cpu_or_memory_is_told_and_never_used_for_plans() {
         for (resource, requested, found) in [("cpu", "3", "1999m"), ("memory", "15Gi", "7Gi")] {
@@ -253,6 +277,9 @@ mod tests {
         let many: Vec<Shortfall> = (0..1_000).map(|hash| short(&hash.to_string(), "3200m")).collect();
         let bounded = MeasuredMemory::after(Some(&less), "ami-1", &[], &many, at(1)).unwrap();
         assert!(bounded.too_little.len() <= SETTINGS_MAX && bounded.too_little.contains_key("999"));
+        let one_more = MeasuredMemory::after(Some(&bounded), "ami-1", &[], &[short("9999", "3200m")], at(1)).unwrap();
+        let kept = bounded.too_little.keys().filter(|hash| one_more.too_little.contains_key(*hash)).count();
+        assert_eq!((one_more.too_little.len(), kept), (SETTINGS_MAX, SETTINGS_MAX - 1), "one makes room, and not all");
         let text = serde_json::to_value(MeasuredMemory::after(None, "ami-1", &[one("m5.large", 7700)], &[], at(0))).unwrap();
         assert_eq!(text.get("too_little"), None, "nothing is stored for none");
     }
