@@ -32,6 +32,8 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
         let available = replacements_available(pass, pool, &nodes, allowed);
         let is_sold_out = nodes.first().is_some_and(|node| is_sold_out(pass.view, node.pool));
         let joining = replacements_at_once(pass.view, &nodes);
+        // One finds out whether EC2 still refuses what it refused; all are made from one template.
+        let trying = if nodes.iter().any(|node| node.machine.facts.was_refused_replacement) { 1 } else { usize::MAX };
         if let (0, Some(message)) = (available, nodes.first().and_then(|node| no_room_ever(node.pool))) {
             pass.events.about(format!("nodepool/{pool}"), DISRUPTION_BLOCKED, message);
         }
@@ -42,8 +44,10 @@ pub(super) fn commands<'w>(pass: &mut Pass<'w>) -> Vec<Command> {
                 && let Some(keep) = KeepReason::of_refused_drift(node.machine.facts)
             {
                 pass.keep_drifted(node, keep);
-            } else if at < available.min(joining) {
+            } else if at < available.min(joining).min(trying) {
                 commands.push(replace(node, pass.view.now()));
+            } else if at < available.min(joining) {
+                pass.keep(node, KeepReason::DriftWaits);
             } else if at < available {
                 pass.keep(node, KeepReason::DriftAwaitsJoin { pool: pool.to_owned() });
             } else if at < allowed {

@@ -285,6 +285,19 @@ fn drifted_static_nodes_are_left_alone_while_ec2_refuses_what_would_replace_them
     assert_eq!(removed, ["n1"], "a quota keeps no drifted node");
 }
 
+/// Each would close a node for as long as its launch takes.
+#[test]
+fn one_machine_finds_out_whether_ec2_still_refuses_what_replaces_static_nodes() {
+    let mut scene = pool_of(5, 5, None);
+    let pool = scene.the_pool("default");
+    pool.spec.disruption.budgets = vec![Budget { nodes: IntOrString::Text("100%".to_owned()), ..Budget::default() }];
+    pool.spec.template.spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, ["spot"])];
+    scene.facts.insert("claim-n2".to_owned(), ClaimFacts { was_refused_replacement: true, ..ClaimFacts::default() });
+    scene.expect_reason("n1", "DriftWaits");
+    check_drift(scene, "100%", 1);
+    check_drift(pool_of(5, 5, None), "100%", 5);
+}
+
 #[test]
 fn drifted_static_nodes_without_replacements_hold_up_no_other_disruption() {
     let mut scene = pool_of(2, 2, None);
