@@ -147,11 +147,13 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Has `refresh` look at a class whose instance profile EC2 cannot use, unless it has while the claims waited: if IAM says what is
-    /// wrong, so does the class, and nothing is launched with it.
+    /// wrong, so does the class, and nothing is launched with it. Only the first refusal after a minute does: a class that `refresh` finds
+    /// as it was keeps its time, and each look asks EC2 about all classes.
     async fn look_at_profile(&self, error: &ApiError, batch: &Batch, waited: SignedDuration) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
+        let is_first = waited < PROFILE_KNOWN_AFTER + USER_ACTION_RETRY_DELAY;
         let is_older = |record: &NodeClassRecord| now.duration_since(record.resolved_at) > waited;
-        if error.is_of_instance_profile() && self.facts.class(&batch.node_class).is_some_and(is_older) {
+        if is_first && error.is_of_instance_profile() && self.facts.class(&batch.node_class).is_some_and(is_older) {
             self.ports.queues().send_now(Doorbell::Refresh { cluster: self.cluster.clone() }).await?;
         }
         Ok(())
