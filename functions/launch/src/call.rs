@@ -210,13 +210,17 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Stores since when the instances of a fleet are not all known, and the fleet's id, so that it can be described even if no
-    /// later response contains it.
+    /// later response contains it. It may have started them with this response: what was refused before says nothing of them.
     async fn store_open_fleet(&self, batch: &Batch, fleet_id: &str, since: Timestamp) -> Result<(), HandleError> {
-        if batch.fleet_id == fleet_id && batch.open_since == Some(since) {
+        if batch.fleet_id == fleet_id && batch.open_since == Some(since) && batch.refused_since.is_none() {
             return Ok(());
         }
         let next = |known: Option<Batch>, _| {
-            known.map(|known| Batch { fleet_id: fleet_id.to_owned(), open_since: known.open_since.or(Some(since)), ..known })
+            let open = |known: Batch| {
+                let open_since = known.open_since.or(Some(since));
+                Batch { fleet_id: fleet_id.to_owned(), open_since, refused_since: None, ..known }
+            };
+            known.map(open)
         };
         // After a conflict: a concurrent run records the same.
         update_record(self.ports, self.cluster, &batch.id, 1, next).await?;

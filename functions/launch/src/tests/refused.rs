@@ -1,4 +1,4 @@
-//! Calls that EC2 refuses as a whole: their claims have another one, by the class as it is then, once nothing can have been started for them.
+//! Calls that EC2 refuses as a whole: their claims have another one, by the class as it is then, once nothing can have been started.
 
 use super::over_sim::{keep, run_over};
 use super::repeated::{revert_to_launching, two_of_one_call, with_class};
@@ -179,6 +179,34 @@ fn machines_of_a_refused_call_are_assigned_when_ec2_lists_them() {
     assert_eq!(simulation.world().region.started(), 2);
 }
 
+/// The only call, as it is stored.
+fn stored(simulation: &TestWorld) -> Batch {
+    let [batch] = <[_; 1]>::try_from(block_on(simulation.ports().read_all::<Batch>(&ClusterName::new("c"))).unwrap()).unwrap();
+    batch.value
+}
+
+/// Machines that it may have started then are waited for as long as those of the first call.
+#[test]
+fn the_time_of_refusals_begins_anew_after_a_response_without_the_machines() {
+    let (mut simulation, claims, names, _) = unknown();
+    let first = token(&simulation, &claims[0]);
+    simulation.run_until(at(60));
+    run_over(&simulation.ports(), &names);
+    assert_eq!(stored(&simulation).refused_since, Some(at(60)));
+    permit(&simulation);
+    let mut world = simulation.world();
+    (world.faults.empty_repeats, world.faults.stale_reads) = (1000, 1000);
+    drop(world);
+    simulation.run_until(at(100));
+    assert_eq!(run_over(&simulation.ports(), &names).counted("untold"), 1);
+    assert_eq!((stored(&simulation).open_since, stored(&simulation).refused_since), (Some(at(100)), None));
+    deny(&simulation);
+    simulation.run_until(at(181));
+    run_over(&simulation.ports(), &names);
+    assert_eq!((stored(&simulation).refused_since, token(&simulation, &claims[0])), (Some(at(181)), first));
+    assert_eq!(simulation.world().region.started(), 2);
+}
+
 /// The call fails like this, in a run that makes it again.
 fn fail(simulation: &TestWorld, batch: &Batch, kind: CloudErrorKind) {
     let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
@@ -199,10 +227,6 @@ fn fail(simulation: &TestWorld, batch: &Batch, kind: CloudErrorKind) {
 fn the_time_of_refusals_begins_anew_when_a_call_may_have_started_machines() {
     let (mut simulation, claims, names, _) = unknown();
     let first = token(&simulation, &claims[0]);
-    let stored = |simulation: &TestWorld| {
-        let [batch] = <[_; 1]>::try_from(block_on(simulation.ports().read_all::<Batch>(&ClusterName::new("c"))).unwrap()).unwrap();
-        batch.value
-    };
     simulation.run_until(at(60));
     run_over(&simulation.ports(), &names);
     assert_eq!(stored(&simulation).refused_since, Some(at(60)));
