@@ -218,6 +218,8 @@ pub(crate) fn resolve(
     };
     let chosen = reservations.map(|all| choose_reservations(&all, &machines, now));
     let free_reserved = chosen.as_ref().map(|chosen| chosen.free.clone()).unwrap_or_default();
+    let unused = chosen.as_ref().map(|chosen| &chosen.unused).or_else(|| known.map(|known| &known.unused_reservations));
+    let unused_reservations = unused.cloned().unwrap_or_default();
     found.reservations = chosen;
     let mut updated = class.clone();
     let checks = Checks { settings: &settings.instance_types(), cluster: info, catalog: region };
@@ -234,6 +236,7 @@ pub(crate) fn resolve(
         problems: Vec::new(),
         free_addresses,
         free_reserved: uncounted.map_or(free_reserved, |known| known.free_reserved.clone()),
+        unused_reservations,
         placement_group,
         ipv6: info.ipv6,
         fence: Some(fence),

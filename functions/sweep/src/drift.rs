@@ -75,7 +75,10 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
         images: images_for(&record.amis, &labels),
         security_groups: ids(&mut record.security_groups.iter().map(|group| &group.id)),
         subnets: ids(&mut record.subnets.iter().map(|subnet| &subnet.id)),
-        capacity_reservations: ids(&mut record.class.status.capacity_reservations.iter().map(|reservation| &reservation.id)),
+        capacity_reservations: {
+            let used = record.class.status.capacity_reservations.iter().map(|reservation| &reservation.id);
+            ids(&mut used.chain(&record.unused_reservations))
+        },
         placement_group: match &record.placement_group {
             // A group that cannot be found now may be found again: only another one is drift.
             None if record.lacks_placement_group() => label(labels::PLACEMENT_GROUP_ID),
@@ -238,6 +241,14 @@ mod tests {
             scene.instance.reservation = Some("cr-1".into());
         };
         check(reserved, Some("CapacityReservationDrift"));
+        // The class selects it, and EC2 has started the machine in it: only new ones are started elsewhere.
+        check(
+            |scene| {
+                reserved(scene);
+                scene.class.unused_reservations = ["cr-1".to_owned()].into();
+            },
+            None,
+        );
         check(
             |scene| {
                 reserved(scene);

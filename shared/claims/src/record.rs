@@ -37,6 +37,10 @@ pub struct NodeClassRecord {
     /// Free instances by reservation id, as of `resolved_at`: later launches are not subtracted.
     #[serde(default)]
     pub free_reserved: std::collections::BTreeMap<String, u32>,
+    /// Ids of reservations that the class selects, and that nothing is launched in since they are for other machines. One that runs in
+    /// them has not drifted. Empty in records of older releases.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
+    pub unused_reservations: std::collections::BTreeSet<String>,
     /// The placement group that its machines start in; `None` if it selects none, or none that can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement_group: Option<ResolvedPlacementGroup>,

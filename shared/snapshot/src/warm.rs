@@ -30,8 +30,8 @@ pub(crate) struct TypesKey {
 }
 
 impl TypesKey {
-    /// Whether the types are those of a class in a catalog. It does not matter when the class was resolved, nor how much was free
-    /// then.
+    /// Whether the types are those of a class in a catalog. It does not matter when the class was resolved, how much was free
+    /// then, nor what it selects and does not use.
     fn is_of(&self, catalog: &Arc<Catalog>, record: &NodeClassRecord, rest: &str) -> bool {
         let NodeClassRecord {
             class,
@@ -43,6 +43,7 @@ impl TypesKey {
             problems,
             free_addresses: _,
             free_reserved: _,
+            unused_reservations: _,
             placement_group,
             ipv6,
             fence,

@@ -1,6 +1,6 @@
 //! Objects of Kubernetes, EC2 and the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClassReference, NodePool};
 use whittle_api::{ObjectMeta, OwnerReference};
 use whittle_claims::fixtures::at;
@@ -38,6 +38,7 @@ pub fn resolved_class(name: &str) -> NodeClassRecord {
         problems: Vec::new(),
         free_addresses: BTreeMap::new(),
         free_reserved: BTreeMap::new(),
+        unused_reservations: BTreeSet::new(),
         placement_group: None,
         ipv6: false,
         fence: None,

@@ -1,6 +1,6 @@
 //! Reservations that a class selects, in its status and its record.
 
-use super::{class, cluster, later, record, reserve, run, world};
+use super::{Counting, class, cluster, later, record, reserve, run, world};
 use futures::executor::block_on;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
 use whittle_api::{ConditionStatus, conditions, labels};
@@ -43,10 +43,18 @@ fn a_reservation_of_dedicated_tenancy_is_left_out_until_a_pool_launches_such_mac
     };
     let (used, message) = resolved();
     assert!(used == 0 && message.contains("cr-1 is for machines of dedicated tenancy"), "{message}");
+    let unused = || record(&simulation).unwrap().unused_reservations;
+    assert_eq!(unused().into_iter().collect::<Vec<_>>(), ["cr-1"], "machines that run in it stay");
+    let ports = simulation.ports();
+    let silent = Counting { unanswered: vec!["DescribeCapacityReservations"], ..Counting::over(&ports) };
+    let adapters = Adapters { store: &ports, cloud: &silent, cluster: &ports, queues: &ports, clock: &ports };
+    assert!(block_on(crate::handle(adapters, &Settings::default(), &cluster())).is_err());
+    assert_eq!(unused().len(), 1, "nothing is known anew");
     simulation.world().cluster.objects.change::<NodePool>("default", |pool| {
         pool.spec.template.spec.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, ["dedicated"]));
     });
     assert_eq!(resolved(), (1, String::new()));
+    assert!(unused().is_empty());
 }
 
 #[test]

@@ -19,6 +19,9 @@ pub struct ChosenReservations {
     pub free: BTreeMap<String, u32>,
     /// One sentence for each reservation that no machine of the class can be started in, or that is of an unknown kind.
     pub left_out: Vec<String>,
+    /// Ids of those that no machine of the class can be started in. A machine that runs in one all the same has not drifted: EC2 knows
+    /// better, and the class selects it.
+    pub unused: BTreeSet<String>,
 }
 
 /// How many reservations that are left out are named: a condition has room for them.
@@ -105,6 +108,7 @@ pub fn choose_reservations(found: &[CapacityReservation], machines: &ClassMachin
         }
         if let Some(sentence) = machines.mismatch(each) {
             out.left_out.push(sentence);
+            out.unused.insert(each.id.clone());
             continue;
         }
         let soon_over = each.ends_at.is_some_and(|end| end.duration_since(now) <= BEFORE_BLOCK_ENDS);
@@ -211,7 +215,7 @@ mod tests {
         let unknown = CapacityReservation { kind: "future-dated".into(), ..reservation("cr-1") };
         let second_unknown = CapacityReservation { match_criteria: "whatever".into(), ..reservation("cr-2") };
         let out = chosen(&[unknown, second_unknown]);
-        assert!(out.kept.is_empty() && out.free.is_empty());
+        assert!(out.kept.is_empty() && out.free.is_empty() && out.unused.is_empty());
         assert_eq!(out.left_out.len(), 2);
         assert!(out.left_out[0].starts_with("cr-1 is of type \"future-dated\""), "{:?}", out.left_out);
     }
@@ -228,7 +232,7 @@ mod tests {
                 // EC2 tells it of every reservation; one of which it does not is tried.
                 let is_used = platform.is_empty() || used.contains(&platform);
                 assert_eq!((out.kept.len(), out.free.len()), (usize::from(is_used), usize::from(is_used)), "{platform} with {of}");
-                assert_eq!(out.left_out.is_empty(), is_used, "{platform} with {of}");
+                assert_eq!((out.left_out.is_empty(), out.unused.is_empty()), (is_used, is_used), "{platform} with {of}");
                 assert!(is_used || out.message().contains(platform), "{}", out.message());
             }
         }
