@@ -342,6 +342,15 @@ def compare(label: str, ours: list, theirs: list) -> list:
     return found
 
 
+def without_prefixes(params: dict) -> dict:
+    """A golden template whose interfaces ask for addresses alone: Karpenter asks for addresses and prefixes, and EC2 takes one of them."""
+    params = json.loads(json.dumps(params))
+    for interface in params["LaunchTemplateData"].get("NetworkInterfaces", []):
+        if "Ipv6AddressCount" in interface:
+            interface.pop("Ipv6PrefixCount", None)
+    return params
+
+
 def compare_golden(folder: pathlib.Path, recorded: dict) -> tuple:
     """Findings, and how many attempts of how many cases were compared."""
     found, attempts, cases = [], 0, 0
@@ -351,7 +360,7 @@ def compare_golden(folder: pathlib.Path, recorded: dict) -> tuple:
             label = f"{path.stem} {number}"
             if label not in recorded:
                 continue
-            golden = [("CreateLaunchTemplate", params) for params in entry.get("createLaunchTemplate") or []]
+            golden = [("CreateLaunchTemplate", without_prefixes(params)) for params in entry.get("createLaunchTemplate") or []]
             golden += [("CreateFleet", params) for params in entry.get("createFleet") or []]
             ours = of_attempt(recorded[label], lambda content: base64.b64decode(content).decode(), ours_known)
             found += compare(label, ours, of_attempt(golden, lambda content: content, theirs_known))

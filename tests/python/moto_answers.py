@@ -239,6 +239,13 @@ def zone_shifts(aws: Clients, given: dict) -> list:
     return [one["awayFrom"] for one in found]
 
 
+def network_card(card: dict, has_efa: bool) -> dict:
+    """Its number, its interfaces, and which EFA interfaces it takes if not all."""
+    kinds = card.get("InterfaceTypes", []) if has_efa else []
+    efa = {} if not kinds or "efa" in kinds else {"e": "efa-only" if "efa-only" in kinds else "none"}
+    return {"i": card["NetworkCardIndex"], "x": card["MaximumNetworkInterfaces"]} | efa
+
+
 def facts(info: dict) -> dict:
     """The facts of an instance type that decisions use, absent where the adapter leaves them out."""
     cpu, ebs, storage, network = info.get("ProcessorInfo", {}), info.get("EbsInfo", {}), info.get("InstanceStorageInfo", {}), info["NetworkInfo"]
@@ -278,7 +285,7 @@ def facts(info: dict) -> dict:
         "v": info.get("VCpuInfo", {}).get("DefaultVCpus", 0),
         "m": info.get("MemoryInfo", {}).get("SizeInMiB", 0),
         "u": info.get("SupportedUsageClasses", []),
-        "nc": [{"i": one["NetworkCardIndex"], "x": one["MaximumNetworkInterfaces"]} for one in network.get("NetworkCards", [])],
+        "nc": [network_card(one, bool(efa.get("MaximumEfaInterfaces"))) for one in network.get("NetworkCards", [])],
         "ip": network.get("Ipv4AddressesPerInterface", 0),
         "ps": info.get("PlacementGroupInfo", {}).get("SupportedStrategies", []),
     }
