@@ -5,7 +5,7 @@ use super::{Findings, kube};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use whittle_api::catalog::InstanceType;
-use whittle_api::k8s::{DaemonSet, Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use whittle_api::k8s::{DaemonSet, Namespace, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{LabelSelector, ObjectMeta, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
@@ -53,7 +53,8 @@ impl<'a> Machine<'a> {
 struct Topology<'a> {
     machines: Vec<Machine<'a>>,
     namespaces: &'a [Namespace],
-    daemon_sets: &'a [DaemonSet],
+    /// One of each DaemonSet.
+    daemons: Vec<Pod>,
     classes: Classes<'a>,
     /// The pods that all of these terms select, by the owner's namespace, in the domains of a key.
     selected: HashMap<(&'a str, &'a str, &'a [PodAffinityTerm]), Rc<SelectedPods<'a>>>,
@@ -385,8 +386,8 @@ impl<'a> Topology<'a> {
         set_existing_domains(input, &keys, &mut machines);
         set_planned_domains(plan, lists, names, &keys, &mut machines);
         let classes = Classes::of(&machines);
-        let objects = input.objects;
-        Self { machines, namespaces: &objects.namespaces, daemon_sets: &objects.daemon_sets, classes, selected: HashMap::new() }
+        let daemons = future_daemons(input);
+        Self { machines, namespaces: &input.objects.namespaces, daemons, classes, selected: HashMap::new() }
     }
 
     fn selected_pods(&mut self, owner: &'a Pod, key: &'a str, terms: &'a [PodAffinityTerm]) -> Rc<SelectedPods<'a>> {
@@ -452,7 +453,8 @@ fn check_affinities<'a>(topology: &mut Topology<'a>, at: usize, pod: &'a Pod, fi
     let mut domains = by_key.iter().flat_map(|(_, selected)| &selected.domains);
     let exists = domains.any(|(domain, domain_pods)| matches!(domain, Domain::Of(_)) && other(&domain_pods.all, pod).is_some());
     let is_first = !exists && kube::all_select(&near.required, pod, pod, topology.namespaces);
-    let needs_no_other = is_first || is_met_by_daemon(topology, pod, &near.required);
+    let topology = &*topology;
+    let needs_no_other = || is_first || is_met_by_daemon(topology, pod, &near.required);
     for (key, selected) in by_key {
         check_affinity(&topology.machines[at], (at, pod), key, &selected, needs_no_other, findings);
     }
@@ -465,7 +467,7 @@ fn check_affinity(
     (at, pod): (usize, &Pod),
     key: &str,
     selected: &SelectedPods<'_>,
-    needs_no_other: bool,
+    needs_no_other: impl Fn() -> bool,
     findings: &mut Findings,
 ) {
     // A machine without the label is in no domain, and so cannot satisfy a pod affinity.
@@ -476,7 +478,7 @@ fn check_affinity(
         let certain = |domain| selected.domains.get(domain).is_some_and(|domain_pods| other(&domain_pods.certain, pod).is_some());
         !machine.domains[key].is_empty() && machine.domains[key].iter().all(certain)
     };
-    let holds = labelled && (needs_no_other || here() || near());
+    let holds = labelled && (here() || near() || needs_no_other());
     findings
         .expect(holds, &machine.name, "affinity", || format!("{} requires a pod that is not in its domain of {key}", pod.metadata.key()));
 }
@@ -484,21 +486,28 @@ fn check_affinity(
 /// Whether some DaemonSet has a pod that all terms select on every node of the right labels whose taints the pod tolerates. That the labels
 /// are right is for the solver to see to, as with daemons that only may run.
 fn is_met_by_daemon(topology: &Topology<'_>, pod: &Pod, terms: &[PodAffinityTerm]) -> bool {
-    let meets = |set: &DaemonSet| {
-        let template = &set.spec.template;
-        let named = ObjectMeta::namespaced(set.metadata.namespace.clone(), set.metadata.name.clone());
-        let metadata = ObjectMeta { labels: template.metadata.labels.clone(), ..named };
-        let daemon = Pod { metadata, ..Pod::default() };
-        let tolerations = &template.spec.tolerations;
+    let meets = |daemon: &Pod| {
+        let tolerations = &daemon.spec.tolerations;
         let for_all = |effect: &str| {
             let mut all = tolerations.iter().filter(|t| t.operator == "Exists" && t.key.is_empty());
             all.any(|t| ["", effect].contains(&t.effect.as_str()))
         };
         let mut own = pod.spec.tolerations.iter().filter(|t| !t.key.starts_with("node.kubernetes.io/"));
         let tolerant = for_all("NoSchedule") && for_all("NoExecute") || own.all(|t| tolerations.contains(t));
-        tolerant && kube::all_select(terms, pod, &daemon, topology.namespaces)
+        tolerant && kube::all_select(terms, pod, daemon, topology.namespaces)
     };
-    terms.iter().all(|term| term.topology_key == labels::HOSTNAME) && topology.daemon_sets.iter().any(meets)
+    terms.iter().all(|term| term.topology_key == labels::HOSTNAME) && topology.daemons.iter().any(meets)
+}
+
+/// A pod of each DaemonSet that stays, as its controller will make it, with what others heed of it.
+fn future_daemons(input: &Input<'_>) -> Vec<Pod> {
+    let of = |set: &DaemonSet| {
+        let template = &set.spec.template;
+        let named = ObjectMeta::namespaced(set.metadata.namespace.clone(), set.metadata.name.clone());
+        let spec = PodSpec { tolerations: template.spec.tolerations.clone(), ..PodSpec::default() };
+        Pod { metadata: ObjectMeta { labels: template.metadata.labels.clone(), ..named }, spec, ..Pod::default() }
+    };
+    input.objects.daemon_sets.iter().filter(|set| !set.metadata.is_deleting()).map(of).collect()
 }
 
 /// Hard spread constraints whose selected pods all have the constraint: a domain in which this plan places pods may

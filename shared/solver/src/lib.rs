@@ -42,6 +42,7 @@ mod problem; // the result: what a solve works on
 // What problems consist of.
 mod defaults; // cluster-default spread constraints
 mod pod; // pods as classes, and the relaxations of a class
+mod future_daemons; // where pods of DaemonSets will be
 mod relaxation; // which preference is dropped next
 mod selectors; // which label sets a selector selects
 mod topology; // spread, affinity and anti-affinity

@@ -229,6 +229,13 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
         for taken in pods::host_ports(&pod) {
             hash.text(&taken.ip).number(u64::from(taken.port.cast_unsigned())).text(&taken.protocol);
         }
+        // Of a template no pod runs, which matters to those that have to be beside one.
+        hash.number(u64::from(!pod.metadata.uid.is_empty()));
+    }
+    for set in sorted(daemon_sets, |set| set.metadata.key()) {
+        let template = &set.spec.template;
+        hash.text(&set.metadata.key()).number(u64::from(set.metadata.is_deleting())).object(&template.metadata.labels);
+        hash.object(&template.spec.tolerations).object(&template.spec.node_selector);
     }
     sorted(namespaces, |n| n.metadata.key()).iter().for_each(|n| {
         hash.text(&n.metadata.name).object(&n.metadata.labels);

@@ -3,6 +3,7 @@
 use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::defaults::Defaults;
+use super::future_daemons::FutureDaemons;
 use super::groups::PodSelection;
 use super::hash::{Hashed, Map};
 use super::ids::{ClassId, GroupId, Id as _, IdVec, Key, LabelsId, PodId, RelaxationId, SetId};
@@ -75,6 +76,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
     let mut known: Map<Hashed<PodShape<'_>>, ClassId> = Map::default();
     let mut relaxations = 0;
     let mut defaults = Defaults::new(builder);
+    let future_daemons = FutureDaemons::default();
     for candidate in pods {
         let pod = candidate.pod;
         let volumes = builder.volumes.uses(pod);
@@ -99,7 +101,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
             of.push(*id);
             continue;
         }
-        let id = list.push(class_of(builder, pod, &shape.value, daemons, &mut relaxations));
+        let id = list.push(class_of(builder, pod, &shape.value, &future_daemons, &mut relaxations));
         of.push(id);
         known.insert(shape, id);
     }
@@ -110,7 +112,13 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
     Classes { list, of, dims }
 }
 
-fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, daemons: &[Pod], next_relaxation: &mut usize) -> Class {
+fn class_of(
+    builder: &mut ProblemBuilder<'_>,
+    pod: &Pod,
+    shape: &PodShape<'_>,
+    daemons: &FutureDaemons,
+    next_relaxation: &mut usize,
+) -> Class {
     let labels = builder.groups.labels(shape.namespace, shape.labels);
     let mut spec = PodSpec {
         node_selector: pod.spec.node_selector.clone(),
@@ -124,7 +132,7 @@ fn class_of(builder: &mut ProblemBuilder<'_>, pod: &Pod, shape: &PodShape<'_>, d
     let namespaces = &input.objects.namespaces;
     let near = pod.spec.affinity.as_ref().and_then(|a| a.pod_affinity.as_ref());
     let near = near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces));
-    let company = near.as_ref().and_then(|near| company(pod, near, daemons));
+    let company = near.as_ref().and_then(|near| daemons.place_beside(builder, pod, near));
     let kept = Kept { near, company, nodes: node_filter(builder, &spec) };
     let relaxations = relaxations(builder, &spec, shape, labels, &kept, next_relaxation);
     let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
@@ -214,32 +222,6 @@ struct Kept {
     company: Option<Requirements>,
     /// The nodes that count for its spread: those of every alternative of its node affinity, whichever is tried (scheduling 6).
     nodes: Vec<SetId>,
-}
-
-/// The node constraints of a DaemonSet that has a pod on each node of theirs that `pod` may use, if its pods meet the required affinity by
-/// host, which selects `near` (scheduling 21).
-fn company(pod: &Pod, near: &PodSelection, daemons: &[Pod]) -> Option<Requirements> {
-    let terms = &pod.spec.affinity.as_ref()?.pod_affinity.as_ref()?.required;
-    if terms.iter().any(|term| term.topology_key != labels::HOSTNAME) {
-        return None;
-    }
-    let meets = |daemon: &&Pod| {
-        let is_near = near.selects(&daemon.metadata.namespace, &daemon.metadata.labels);
-        is_near && tolerates_as_much(&daemon.spec.tolerations, &pod.spec.tolerations)
-    };
-    let places = daemons.iter().filter(meets).map(pods::daemon_terms);
-    // Of alternatives the pod could not know which will hold.
-    places.filter(|terms| terms.len() == 1).find_map(|terms| terms.into_iter().next())
-}
-
-/// Whether a daemon runs on all nodes whose taints a pod tolerates. Its controller lets it tolerate those by which Kubernetes marks nodes.
-fn tolerates_as_much(daemon: &[Toleration], pod: &[Toleration]) -> bool {
-    let all_of = |effect: &str| {
-        let is_for_all = |t: &Toleration| t.key.is_empty() && t.operator == "Exists" && (t.effect.is_empty() || t.effect == effect);
-        daemon.iter().any(is_for_all)
-    };
-    let of_kubernetes = |t: &Toleration| t.key.starts_with("node.kubernetes.io/");
-    all_of("NoSchedule") && all_of("NoExecute") || pod.iter().all(|t| of_kubernetes(t) || daemon.contains(t))
 }
 
 fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodShape<'_>, labels: LabelsId, kept: &Kept) -> Relaxation {

@@ -409,3 +409,55 @@ fn a_pod_beside_a_daemon_waits_where_the_daemon_may_not_be() {
     let either = required(&[&[expr("size", "In", &["small"])], &[expr("size", "In", &["large"])]]);
     assert_eq!(left(&beside_an_agent(either, json!({})).plan()), ["it"]);
 }
+
+/// Adds a node that the agent of [`beside_an_agent`] fills, with a pod that has this label.
+fn full_with_agent(world: &mut World, app: &str) {
+    world.node("full", 1, json!({labels::ARCH: "arm64"}));
+    let owner = json!({"owners": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]});
+    let agent = world.pod("agent-1", all(&[owner, json!({"cpu": "1", "nodeName": "full", "labels": {"app": app}})]));
+    agent.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+}
+
+/// As the DaemonSets of a driver for Linux and for Windows, whose pods have the same labels.
+#[test]
+fn of_daemons_for_different_nodes_the_one_counts_that_the_pod_can_be_beside() {
+    let with_twin = |pod: Value| {
+        let mut world = beside_an_agent(json!({}), pod);
+        daemon(&mut world, "a-twin", json!({"labels": {"app": "agent"}, "nodeSelector": {labels::ARCH: "amd64"}}));
+        world
+    };
+    let types = |world: &World| world.plan().claims.iter().map(|claim| claim.instance_types.to_vec()).collect::<Vec<_>>();
+    assert_eq!(types(&with_twin(json!({"nodeSelector": {labels::ARCH: "arm64"}}))), [["arm-instance-type"]]);
+    let mut world = with_twin(json!({}));
+    assert_eq!(left(&world.plan()), ["it"], "it may be beside either, and no machine would have both");
+    full_with_agent(&mut world, "agent");
+    assert_eq!(types(&world), [["arm-instance-type"]], "the other has no pods");
+}
+
+/// A machine that is launched for such a pod would be removed as empty, and launched again.
+#[test]
+fn no_machine_is_launched_beside_a_daemon_that_will_not_be_there() {
+    let mut world = beside_an_agent(json!({}), json!({}));
+    assert_eq!(world.plan().claims.len(), 1);
+    world.node("lacks-it", 4, json!({labels::ARCH: "amd64"}));
+    assert_eq!(world.plan().claims.len(), 1, "there it need not be");
+    world.node("lacks-it-too", 4, json!({labels::ARCH: "arm64"}));
+    assert_eq!((world.plan().claims.len(), left(&world.plan())), (0, vec!["it"]), "nobody makes its pods");
+    full_with_agent(&mut world, "agent");
+    let plan = world.plan();
+    assert_eq!((plan.claims.len(), plan.placements.len()), (0, 1), "somebody does");
+    world.objects.nodes.retain(|node| node.metadata.name == "full");
+    assert_eq!(world.plan().claims.len(), 1);
+    world.objects.daemon_sets[0].metadata.deletion_timestamp = Some(now());
+    assert_eq!(left(&world.plan()), ["it"], "it is being deleted");
+}
+
+/// The pods that run may be of an older template.
+#[test]
+fn what_a_daemon_will_be_is_said_by_its_template() {
+    for (template, running, expected) in [("agent", "agent", 1), ("agent", "older", 1), ("newer", "agent", 0)] {
+        let mut world = beside_an_agent(json!({"labels": {"app": template}}), json!({}));
+        full_with_agent(&mut world, running);
+        assert_eq!(world.plan().claims.len(), expected, "{template}, {running}");
+    }
+}

@@ -110,6 +110,21 @@ fn whatever_could_help_wakes_everybody() {
     check(|w| w.options.min_values = MinValuesPolicy::BestEffort, &[]);
 }
 
+/// Who has to be beside a daemon goes where it goes.
+#[test]
+fn of_daemons_counts_what_makes_others_go_beside_them() {
+    let with_daemon = || {
+        let mut world = stuck();
+        let template = json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": []}});
+        let set = json!({"metadata": {"name": "d", "namespace": "default"}, "spec": {"template": template}});
+        world.objects.daemon_sets.push(serde_json::from_value(set).unwrap());
+        world
+    };
+    check_of(with_daemon(), |_| (), BOTH);
+    check_of(with_daemon(), |w| w.objects.daemon_sets[0].spec.template.metadata.labels.clear(), &[]);
+    check_of(with_daemon(), |w| w.objects.daemon_sets[0].metadata.deletion_timestamp = Some(super::world::now()), &[]);
+}
+
 #[test]
 fn what_a_type_or_an_offering_requires_is_compared_whole() {
     let size = |w: &mut World| w.types[0].requirements.iter_mut().find(|r| r.key == "size").unwrap().values = vec!["large".into()];

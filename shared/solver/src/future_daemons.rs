@@ -1,0 +1,97 @@
+//! Where pods of DaemonSets will be: who has to be on the host of one goes where that one goes (scheduling 21).
+
+use super::builder::ProblemBuilder;
+use super::groups::PodSelection;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use whittle_api::k8s::{DaemonSet, Pod, Taint, TaintEffect, Toleration};
+use whittle_api::labels;
+use whittle_model::pods;
+use whittle_model::requirements::{Requirements, from_labels};
+use whittle_model::state::StateNode;
+
+/// The DaemonSets that stay. They are read when the first pod needs them: few clusters have one that does.
+#[derive(Default)]
+pub(crate) struct FutureDaemons(OnceCell<Vec<FutureDaemon>>);
+
+struct FutureDaemon {
+    /// As the template has it: the pods that run may be of an older one.
+    pod: Pod,
+    /// The alternatives of its node constraints; none if a NodeClaim could not have them.
+    places: Vec<Requirements>,
+    /// It has pods.
+    runs: bool,
+    is_made: OnceCell<bool>,
+}
+
+impl FutureDaemons {
+    /// The node constraints of the DaemonSet whose pods meet the required affinity of `pod`, which selects `near`, on each node that `pod`
+    /// may use. `None` if that affinity is not by host alone, or if none does, or not in one place alone.
+    pub(crate) fn place_beside(&self, builder: &ProblemBuilder<'_>, pod: &Pod, near: &PodSelection) -> Option<Requirements> {
+        let terms = &pod.spec.affinity.as_ref()?.pod_affinity.as_ref()?.required;
+        if terms.iter().any(|term| term.topology_key != labels::HOSTNAME) {
+            return None;
+        }
+        let own = pods::daemon_terms(pod);
+        let meets = |daemon: &&FutureDaemon| {
+            let Pod { metadata, spec, .. } = &daemon.pod;
+            near.selects(&metadata.namespace, &metadata.labels)
+                && tolerates_as_much(&spec.tolerations, &pod.spec.tolerations)
+                && daemon.places.iter().any(|place| own.iter().any(|own| own.intersects(place).is_ok()))
+                && daemon.is_made(builder)
+        };
+        let meeting: Vec<&FutureDaemon> = self.0.get_or_init(|| read(builder)).iter().filter(meets).collect();
+        // Of two for different nodes, as those of Linux and of Windows, the one without pods has no nodes.
+        let running: Vec<&FutureDaemon> = meeting.iter().copied().filter(|daemon| daemon.runs).collect();
+        let counted = if running.is_empty() { meeting } else { running };
+        let (first, others) = counted.split_first()?;
+        // Of alternatives the pod could not know which will hold.
+        let [place] = &first.places[..] else { return None };
+        others.iter().all(|other| other.places == first.places).then(|| place.clone())
+    }
+}
+
+impl FutureDaemon {
+    /// Whether its controller makes its pods. Where it has none although a node should have one, as for lack of a quota, a machine would be
+    /// launched for a pod that is not bound there, removed as empty, and launched again.
+    fn is_made(&self, builder: &ProblemBuilder<'_>) -> bool {
+        *self.is_made.get_or_init(|| self.runs || !builder.input.nodes.iter().any(|node| self.is_due_on(node)))
+    }
+
+    fn is_due_on(&self, node: &StateNode) -> bool {
+        if !node.initialized() {
+            return false;
+        }
+        let has_label = from_labels(node.labels());
+        let mut taints = node.simulated_taints();
+        taints.retain(|taint: &Taint| taint.effect != TaintEffect::PreferNoSchedule && taint.key != labels::UNSCHEDULABLE_TAINT);
+        pods::untolerated(&self.pod.spec.tolerations, &taints).is_empty()
+            && self.places.iter().any(|place| has_label.compatible(place, |_| false).is_ok())
+    }
+}
+
+fn read(builder: &ProblemBuilder<'_>) -> Vec<FutureDaemon> {
+    let objects = builder.input.objects;
+    let mut running: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for pod in objects.pods.iter().filter(|pod| pods::is_daemon_owned(pod)) {
+        running.extend(pod.metadata.owner_references.iter().map(|owner| (pod.metadata.namespace.as_str(), owner.name.as_str())));
+    }
+    let lasting: Vec<DaemonSet> = objects.daemon_sets.iter().filter(|set| !set.metadata.is_deleting()).cloned().collect();
+    let of = |pod: Pod| {
+        let faults = pods::node_constraint_errors(&pod, |key| builder.well_known(key));
+        let places = if faults.is_empty() { pods::daemon_terms(&pod) } else { Vec::new() };
+        let runs = running.contains(&(pod.metadata.namespace.as_str(), pod.metadata.name.as_str()));
+        FutureDaemon { pod, places, runs, is_made: OnceCell::new() }
+    };
+    pods::daemon_pods(&lasting, &[]).into_iter().map(of).collect()
+}
+
+/// Whether a daemon runs on all nodes whose taints a pod tolerates. Its controller lets it tolerate those by which Kubernetes marks nodes.
+fn tolerates_as_much(daemon: &[Toleration], pod: &[Toleration]) -> bool {
+    let all_of = |effect: &str| {
+        let is_for_all = |t: &Toleration| t.key.is_empty() && t.operator == "Exists" && (t.effect.is_empty() || t.effect == effect);
+        daemon.iter().any(is_for_all)
+    };
+    let of_kubernetes = |t: &Toleration| t.key.starts_with("node.kubernetes.io/");
+    all_of("NoSchedule") && all_of("NoExecute") || pod.iter().all(|t| of_kubernetes(t) || daemon.contains(t))
+}
