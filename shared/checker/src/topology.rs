@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{DaemonSet, Namespace, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
-use whittle_api::karpenter::NodePool;
+use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{LabelSelector, ObjectMeta, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
 
@@ -528,15 +528,16 @@ fn check_spread(input: &Input<'_>, topology: &Topology<'_>, findings: &mut Findi
 }
 
 /// The domains of `key` that count even when they are empty: those of existing machines with the labels `others`, and those that NodePools
-/// without taints and requirements on it could create with one of their types. For hostnames there are none, because a new host can always
-/// be added.
+/// without taints and requirements on it could create, with these labels and one of their types. For hostnames there are none, because a
+/// new host can always be added.
 fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str, others: &[&str]) -> BTreeSet<&'a str> {
     if key == labels::HOSTNAME {
         return BTreeSet::new();
     }
     let plain = |p: &&NodePool| p.spec.replicas.is_none() && !p.metadata.is_deleting() && is_unrestricted(p, key);
     let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| Some((p, input.catalog.get(&p.metadata.name)?)));
-    let types = pools.flat_map(|(pool, types)| allowed_types(pool, types));
+    let has_others = |pool: &NodePool, t: &InstanceType| others.iter().all(|other| gets_label(pool, t, other));
+    let types = pools.flat_map(|(pool, types)| allowed_types(pool, types).filter(move |t| has_others(pool, t)));
     let stated = types.flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
     let offered = stated.filter(|r| r.operator.as_str() == "In").flat_map(|r| &r.values).map(String::as_str);
     let existing = topology.machines.iter().filter(|machine| !machine.planned && machine.has_labels(others));
@@ -605,6 +606,15 @@ fn allowed_types<'a>(pool: &'a NodePool, types: &'a [InstanceType]) -> impl Iter
             }
         })
     })
+}
+
+/// Whether a node of the NodePool and type certainly has the label.
+fn gets_label(pool: &NodePool, instance_type: &InstanceType, key: &str) -> bool {
+    let template = &pool.spec.template;
+    let is_given = |r: &Requirement| labels::normalized(&r.key) == labels::normalized(key) && r.operator.as_str() == "In";
+    template.metadata.labels.contains_key(key)
+        || template.spec.requirements.iter().any(is_given)
+        || instance_type.requirements.iter().any(is_given)
 }
 
 fn is_unrestricted(pool: &NodePool, key: &str) -> bool {

@@ -9,7 +9,7 @@ use super::intern::{Set, Val};
 use super::pools::{Pool, Template, UnusablePool};
 use super::topology::{Filter, Group};
 use std::collections::BTreeSet;
-use whittle_model::requirements::Allowed;
+use whittle_model::requirements::{Allowed, Operator};
 
 /// What NodePools could launch, whether EC2 has it now or not.
 pub(crate) struct TopologyDomains<'c> {
@@ -44,7 +44,14 @@ impl<'c> TopologyDomains<'c> {
     pub(crate) fn domains(&self, key: Key, filter: &Filter, reach: Option<TolerationId>, builder: &ProblemBuilder<'_>) -> BTreeSet<Val> {
         let may_be_undefined = |key: &Key| builder.well_known(builder.names.key_name(*key));
         let is_reached = |template: &Template| reach.is_none_or(|reach| builder.taint_table.tolerated(reach, template.taints));
-        let reached: Vec<&(Template, Bits)> = self.templates.iter().filter(|(template, _)| is_reached(template)).collect();
+        // As of a machine that exists: one without the label counts for nobody.
+        let has_labels = |template: &Template| {
+            let set = builder.sets.get(template.set);
+            let gets = |key: &Key| set.get(key).is_some_and(|own| own.operator() != Operator::DoesNotExist);
+            filter.labels.iter().all(|key| may_be_undefined(key) || gets(key))
+        };
+        let counts = |(template, _): &&(Template, Bits)| is_reached(template) && has_labels(template);
+        let reached: Vec<&(Template, Bits)> = self.templates.iter().filter(counts).collect();
         let mut out = BTreeSet::new();
         if filter.any_of.is_empty() {
             for (template, types) in &reached {

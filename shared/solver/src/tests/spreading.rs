@@ -505,6 +505,26 @@ fn a_zone_in_which_no_node_would_count_is_no_domain() {
     after(&mut world, labels::ZONE, &[5, 5]);
 }
 
+/// A node without the label of another hard constraint counts for none of them (scheduling 23), and so does one that could be launched.
+#[test]
+fn a_zone_whose_machines_would_lack_another_label_is_no_domain() {
+    let in_racks = json!({"requirements": [expr(labels::ZONE, "In", &Z[..2]), expr("rack", "In", &["r1", "r2"])]});
+    for other in [json!({}), zones(&[Z[2]])] {
+        let mut world = World::new();
+        world.pool("default", in_racks.clone());
+        world.pool("other", other);
+        world.pods("web", 10, &web(&[by_zone(), spread("rack", "web", 1)], json!({})));
+        after(&mut world, labels::ZONE, &[5, 5]);
+        assert_eq!(world.counts("rack", "web"), [5, 5]);
+    }
+    // All machines have a type.
+    let mut world = World::new();
+    world.pool("default", zones(&Z[..2]));
+    world.pool("other", zones(&[Z[2]]));
+    world.pods("web", 9, &web(&[by_zone(), spread(labels::CAPACITY_TYPE, "web", 9)], json!({})));
+    after(&mut world, labels::ZONE, &[3, 3, 3]);
+}
+
 #[test]
 fn match_label_keys_spread_each_revision_alone() {
     let mut over = spread(labels::HOSTNAME, "web", 1);
