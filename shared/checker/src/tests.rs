@@ -353,6 +353,28 @@ fn pods_are_spread_over_the_zones_of_the_types_that_a_pool_allows() {
     assert_eq!(world.violated_rules(&plan), ["spread"], "other types are sold in the zone c");
 }
 
+/// Nor is one missing in the zones of a NodePool that gets no nodes now.
+#[test]
+fn pods_are_not_spread_over_the_zones_of_a_pool_that_is_not_ready() {
+    let mut world = World::new();
+    world.objects.node_pools.retain(|pool| pool.metadata.name == "default");
+    let mut other = world.objects.node_pools[0].clone();
+    other.metadata.name = "other".into();
+    let unready = json!([{"type": "Ready", "status": "False", "reason": "NodeClassNotReady", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    other.status.conditions = serde_json::from_value(unready).unwrap();
+    world.objects.node_pools[0].spec.template.spec.requirements.push(Requirement::is_in(labels::ZONE, ["a", "b"]));
+    world.objects.node_pools.push(other);
+    let types = Arc::clone(&world.catalog["default"]);
+    world.catalog.insert("other".into(), types);
+    world.objects.pods.retain(|pod| pod.metadata.name.starts_with("even-"));
+    world.objects.nodes.clear();
+    world.nodes.clear();
+    let plan = world.plan();
+    assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (3, Vec::new()));
+    world.objects.node_pools[1].status.conditions.clear();
+    assert_eq!(world.violated_rules(&plan), ["spread"], "it has the zone c");
+}
+
 #[test]
 fn violations_are_removed_and_the_rest_remains() {
     let world = World::new();

@@ -534,7 +534,7 @@ fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str, othe
     if key == labels::HOSTNAME {
         return BTreeSet::new();
     }
-    let plain = |p: &&NodePool| p.spec.replicas.is_none() && !p.metadata.is_deleting() && is_unrestricted(p, key);
+    let plain = |p: &&NodePool| p.serves_pods() && is_unrestricted(p, key);
     let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| Some((p, input.catalog.get(&p.metadata.name)?)));
     let has_others = |pool: &NodePool, t: &InstanceType| others.iter().all(|other| gets_label(pool, t, other));
     let types = pools.flat_map(|(pool, types)| allowed_types(pool, types).filter(move |t| has_others(pool, t)));
