@@ -360,7 +360,8 @@ fn pods_are_not_spread_over_the_zones_of_a_pool_that_is_not_ready() {
     world.objects.node_pools.retain(|pool| pool.metadata.name == "default");
     let mut other = world.objects.node_pools[0].clone();
     other.metadata.name = "other".into();
-    let unready = json!([{"type": "Ready", "status": "False", "reason": "NodeClassNotReady", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let unready =
+        json!([{"type": "Ready", "status": "False", "reason": "NodeClassNotReady", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
     other.status.conditions = serde_json::from_value(unready).unwrap();
     world.objects.node_pools[0].spec.template.spec.requirements.push(Requirement::is_in(labels::ZONE, ["a", "b"]));
     world.objects.node_pools.push(other);
