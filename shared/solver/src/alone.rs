@@ -50,12 +50,15 @@ pub(crate) fn in_topology(
 
 /// How a pod fits together with the daemons of a NodePool's types.
 pub(crate) struct DaemonFit {
-    /// Types whose daemons use a host port of the pod.
+    /// Types whose daemons use a host port of the pod, or are among those that it must avoid.
     pub(crate) clashing: Bits,
     pub(crate) port: Option<(HostPort, HostPort)>,
+    /// Types that run a daemon which the pod must avoid, and the first of these. They are among those that clash.
+    pub(crate) beside: Bits,
+    pub(crate) avoided: Option<String>,
     /// Types with room for the pod and their daemons.
     pub(crate) room: Bits,
-    /// Those of them without port conflicts.
+    /// Those of them whose daemons do not clash with the pod.
     pub(crate) fitting: Bits,
     groups: Vec<TypesWithDaemons>,
     /// The smallest requests of daemons without port conflicts.
@@ -72,7 +75,9 @@ impl DaemonFit {
     pub(crate) fn of(problem: &Problem<'_>, class: &Class, pool: PoolId, types: &Bits) -> Self {
         let catalog = &problem.catalogs[problem.pools[pool].catalog];
         let none = || Bits::none(catalog.len());
-        let mut out = Self { clashing: none(), port: None, room: none(), fitting: none(), groups: Vec::new(), daemons: Resources::new() };
+        let (beside, avoided) = (none(), None);
+        let (clashing, room, fitting, groups, daemons) = (none(), none(), none(), Vec::new(), Resources::new());
+        let mut out = Self { clashing, port: None, beside, avoided, room, fitting, groups, daemons };
         let mut least: Option<Resources> = None;
         for group in &problem.pools[pool].daemons {
             let mut some = types.clone();
@@ -96,6 +101,13 @@ impl DaemonFit {
             out.groups.push(TypesWithDaemons { types: some, overhead: group.overhead.clone() });
         }
         out.daemons = least.unwrap_or_default();
+        for daemon in problem.pools[pool].avoided.iter().filter(|daemon| class.avoids.contains(&daemon.at)) {
+            out.beside.union_with(&daemon.types);
+            out.avoided.get_or_insert_with(|| daemon.name.clone());
+        }
+        out.beside.intersect_with(types);
+        out.clashing.union_with(&out.beside);
+        out.fitting.subtract(&out.beside);
         out
     }
 

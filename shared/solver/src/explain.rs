@@ -264,6 +264,9 @@ fn explain_requirements(
         let besides = explained(problem, without, host);
         return Some(PoolRejection { meant, besides, ..found });
     }
+    if matches!(found.cause, Cause::BesideDaemon { .. }) {
+        return Some(PoolRejection { meant, ..found });
+    }
     if matches!(&found.cause, Cause::Disjoint(keys) if keys.iter().any(|(key, ..)| key == labels::HOSTNAME)) {
         let besides = explained(problem, ask, None);
         return Some(PoolRejection { meant, besides, ..found });
@@ -663,6 +666,12 @@ fn explain_types(
     if !both.is_empty() {
         let unmet = !short.is_empty();
         return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
+    }
+    let mut but_for_daemon = daemon_fit.beside.clone();
+    but_for_daemon.intersect_with(&daemon_fit.room);
+    if let Some(daemon_set) = daemon_fit.avoided.clone().filter(|_| but_for_daemon.intersects(&view.usable)) {
+        let (types, of) = (daemon_fit.beside.count(), types.count());
+        return Some((Cause::BesideDaemon { daemon_set, types, of }, Vec::new(), None));
     }
     // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
     let considered: Vec<TypeId> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();

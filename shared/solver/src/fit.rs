@@ -267,7 +267,8 @@ fn incompatibility(problem: &Problem<'_>, target: &ClaimTarget<'_>, required: Se
     if may_get_label { FitError::Transient } else { FitError::Permanent }
 }
 
-/// Types of the target with room for its pods, the new pod and the daemons, without port conflicts, that attach all volumes.
+/// Types of the target with room for its pods, the new pod and the daemons, without port conflicts, that attach all volumes and run no
+/// daemon that the pod must avoid.
 fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mut Bits) {
     let pool = &problem.pools[target.pool];
     let catalog = &problem.catalogs[pool.catalog];
@@ -311,6 +312,9 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
     }
     if !class.volumes.is_empty() {
         catalog.keep_attaching(class.ebs_volumes_with(target.ebs_volumes), out);
+    }
+    for daemon in pool.avoided.iter().filter(|daemon| class.avoids.contains(&daemon.at)) {
+        out.subtract(&daemon.types);
     }
 }
 

@@ -30,6 +30,7 @@ mod builder; // what is collected meanwhile
 mod pods_to_place; // which pods take part
 mod pod_classes; // from pods to classes
 mod counted_machines; // what nodes that exist contribute to topology
+mod avoided_daemons; // DaemonSets that pods must not be beside
 mod groups; // the topology groups
 mod class_groups; // which groups count which class
 mod pools; // NodePools as templates

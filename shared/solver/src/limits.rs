@@ -168,7 +168,8 @@ impl State {
         let mut price_indexes: Map<(PoolId, SetId), TypePriceIndex<DIMS>> = Map::default();
         let mut before: Vec<(ClaimId, Bits)> = Vec::new();
         for (at, claim) in self.claims.enumerate_mut() {
-            let fixed = !claim.reservations.is_empty() || !claim.ports.is_empty() || claim.relaxed;
+            let avoids_daemons = || claim.pods.iter().any(|pod| !problem.classes[problem.class_of[*pod]].avoids.is_empty());
+            let fixed = !claim.reservations.is_empty() || !claim.ports.is_empty() || claim.relaxed || avoids_daemons();
             if problem.pools[claim.pool].is_limited() && !fixed {
                 let price_index =
                     price_indexes.entry((claim.pool, claim.set)).or_insert_with(|| TypePriceIndex::open(problem, claim.pool, claim.set));

@@ -226,6 +226,8 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
     for pod in pods::daemon_pods(daemon_sets, &input.objects.pods) {
         hash.text(&pod.metadata.namespace).object(&pods::effective_requests(&pod)).object(&pod.spec.tolerations);
         hash.object(&pod.spec.node_selector).object(&pod.spec.affinity);
+        // Pods may have to avoid it.
+        hash.object(&pod.metadata.labels).object(&pod.spec.priority).text(&pod.spec.priority_class_name);
         for taken in pods::host_ports(&pod) {
             hash.text(&taken.ip).number(u64::from(taken.port.cast_unsigned())).text(&taken.protocol);
         }

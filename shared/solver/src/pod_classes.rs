@@ -1,5 +1,6 @@
 //! From pods to classes: what each pod requires, and which of them are equivalent.
 
+use super::avoided_daemons;
 use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::defaults::Defaults;
@@ -58,6 +59,8 @@ struct PodShape<'a> {
     places: Result<Vec<Requirements>, String>,
     avoids_spared: bool,
     resource_claims: bool,
+    /// Of a pod that may have to avoid daemons.
+    priority: Option<i32>,
 }
 
 /// The classes while they are built.
@@ -94,6 +97,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
             places: builder.volumes.alternatives(pod),
             avoids_spared: candidate.avoids_spared,
             resource_claims: pods::needs_resource_claims(pod),
+            priority: avoided_daemons::priority_towards(pod, builder.input, daemons),
         };
         let shape = Hashed::of(shape);
         if let Some(id) = known.get(&shape) {
@@ -154,6 +158,7 @@ fn class_of(
         volumes: shape.volumes.clone(),
         missed_drivers: shape.missed_drivers.clone(),
         places,
+        avoids: avoided_daemons::avoided_by(pod, input, daemons),
         repels,
         counted_by: Vec::new(),
         labels,

@@ -1,5 +1,6 @@
 //! NodePools as templates of machines.
 
+use super::avoided_daemons::{self, AvoidedDaemon};
 use super::bits::Bits;
 use super::builder::{ProblemBuilder, Questions};
 use super::catalog::{Catalog, Dims, Reservations, View};
@@ -40,6 +41,8 @@ pub(crate) struct Pool<'a> {
     /// How many these are.
     pub(crate) type_count: usize,
     pub(crate) daemons: Vec<DaemonGroup>,
+    /// Of the DaemonSets that some pod must not be beside, those that run on its machines.
+    pub(crate) avoided: Vec<AvoidedDaemon>,
     /// What remains of its limits; `None` without a limit.
     pub(crate) limits: IdVec<DimId, Option<i64>>,
     /// How many more machines it may have.
@@ -81,8 +84,9 @@ pub(crate) struct Pools<'a> {
     pub(crate) reservations: Reservations,
 }
 
-/// Builds the templates. A NodePool whose own requirements allow no type is unusable.
-pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: &[Pod]) -> Pools<'a> {
+/// Builds the templates. A NodePool whose own requirements allow no type is unusable. `to_avoid` are the daemons, by their place, that some
+/// pod must not be beside.
+pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: &[Pod], to_avoid: &BTreeSet<usize>) -> Pools<'a> {
     let mut list = IdVec::new();
     let mut unusable = Vec::new();
     let mut catalogs: IdVec<CatalogId, Catalog> = IdVec::new();
@@ -124,11 +128,12 @@ pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: 
         }
         let types = view.usable;
         let running = running_daemons(builder, daemons, (set, &source.spec.template.spec.taints), catalog_of_pool, &types);
+        let avoided = avoided_daemons::of_template(builder, daemons, to_avoid, (set, &*catalog_of_pool), &running);
         let daemons = daemon_groups(&running, daemons, catalog_of_pool, &types, dims);
         let (limits, node_limit) = remaining_limits(builder, source, dims);
         let machine_cost = cost_per_machine(builder.input, builder.options, source).nanos();
         let type_count = types.count();
-        list.push(Pool { source, catalog, set, labels, taints, types, type_count, daemons, limits, node_limit, machine_cost });
+        list.push(Pool { source, catalog, set, labels, taints, types, type_count, daemons, avoided, limits, node_limit, machine_cost });
     }
     Pools { list, unusable, catalogs, reservations }
 }

@@ -435,7 +435,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     fn build_group(&mut self, class: ClassId, relaxation: usize) -> Option<PodGroup<D>> {
         let class = std::rc::Rc::clone(&self.problem.classes[class]);
         let relaxation = class.relaxations.get(relaxation)?;
-        let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty();
+        let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty() || !class.avoids.is_empty();
         if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, LabelsOf::NewNode) != Some(self.set)
         {
             return None;

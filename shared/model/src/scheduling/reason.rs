@@ -195,6 +195,15 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
     },
+    /// Its required anti-affinity by host selects the pods of a DaemonSet that runs on the machines.
+    BesideDaemon {
+        /// `namespace/name`.
+        daemon_set: String,
+        /// How many types such machines have.
+        types: usize,
+        /// Out of how many.
+        of: usize,
+    },
     /// The NodePool has no instance types at all.
     NothingOffered {
         /// Kind and name of its node class.
@@ -312,6 +321,7 @@ impl Cause {
             | Cause::Topology { .. }
             | Cause::InstanceTypes { .. }
             | Cause::MinValues { .. }
+            | Cause::BesideDaemon { .. }
             | Cause::NothingOffered { .. }
             | Cause::Unready(_)
             | Cause::TransientDuringPass
@@ -327,7 +337,7 @@ impl Cause {
             Cause::Taints(_) => "taints",
             Cause::UndefinedLabel { .. } | Cause::Disjoint(_) => "requirements",
             Cause::Volumes(_) => "volumes",
-            Cause::Topology { .. } => "topology",
+            Cause::Topology { .. } | Cause::BesideDaemon { .. } => "topology",
             Cause::InstanceTypes { .. } | Cause::NothingOffered { .. } => "instance-types",
             Cause::Unready(_) => "no-node-pools",
             Cause::MinValues { .. } => "min-values",
@@ -444,6 +454,12 @@ impl Display for Cause {
                 labels.join(" "),
                 set_text(requirements),
                 resources_text(resources)
+            ),
+            Cause::BesideDaemon { daemon_set, types, of } => write!(
+                f,
+                "unsatisfiable topology constraint for pod anti-affinity, key={}: it selects the pods of daemonset {daemon_set}, which \
+                 runs on new machines of {types} of {of} instance types",
+                labels::HOSTNAME
             ),
             Cause::NothingOffered { node_class, why: None } => {
                 write!(f, "no instance types are offered to it: {node_class} is missing or not ready, see its conditions")

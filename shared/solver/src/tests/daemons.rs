@@ -461,3 +461,80 @@ fn what_a_daemon_will_be_is_said_by_its_template() {
         assert_eq!(world.plan().claims.len(), expected, "{template}, {running}");
     }
 }
+}
+
+/// A world with a DaemonSet whose pods are labelled `app: agent`, and a pod that must not be on the host of one of these.
+fn apart_from_an_agent(pool: Value, agent: &Value, pod: &Value) -> World {
+    let mut world = World::new();
+    world.pool("default", pool);
+    daemon(&mut world, "agent", all(&[json!({"labels": {"app": "agent"}}), agent.clone()]));
+    world.pod("it", all(&[json!({"cpu": "1"}), hard("podAntiAffinity", near(labels::HOSTNAME, "agent")), pod.clone()]));
+    world
+}
+
+/// Kube-scheduler binds it nowhere beside the daemon, so that Karpenter launches machine after machine for it (scheduling 21).
+#[test]
+fn no_machine_is_launched_for_a_pod_that_must_not_be_beside_a_daemon_that_runs_there() {
+    let check = |pool: Value, agent: Value, pod: Value, waiting: usize| {
+        let world = apart_from_an_agent(pool.clone(), &agent, &pod);
+        for packing in [Packing::Reference, Packing::Best] {
+            let plan = world.solve(&whittle_model::scheduling::Options { packing, ..world.options.clone() });
+            assert_eq!((left(&plan).len(), plan.claims.len()), (waiting, 1 - waiting), "{pool} {agent} {pod} {packing:?}");
+        }
+    };
+    let none = || json!({});
+    check(none(), none(), none(), 1);
+    check(none(), required(&[&[expr("compute", "NotIn", &["fargate"])]]), none(), 1);
+    check(none(), json!({"nodeSelector": {labels::OS: "linux"}}), none(), 0);
+    check(none(), json!({"nodeSelector": {"nobody": "v"}}), none(), 0);
+    check(none(), none(), json!({"namespace": "elsewhere"}), 0);
+    // Whether the daemon runs there depends on the zone that EC2 launches the machine in.
+    let zone = json!({"nodeSelector": {labels::ZONE: Z[0]}});
+    check(none(), zone.clone(), none(), 0);
+    check(json!({"requirements": [expr(labels::ZONE, "In", &[Z[0]])]}), zone, none(), 1);
+    let taint = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
+    let tolerating = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
+    check(taint.clone(), none(), tolerating.clone(), 0);
+    check(taint, tolerating.clone(), tolerating, 1);
+}
+
+/// Kube-scheduler places it first, or evicts the daemon for it.
+#[test]
+fn a_pod_of_higher_priority_need_not_avoid_a_daemon() {
+    let waiting = |agent: Value, pod: Value| left(&apart_from_an_agent(json!({}), &agent, &pod).plan()).len();
+    assert_eq!(waiting(json!({}), json!({"priority": 10})), 0);
+    assert_eq!(waiting(json!({"priority": 10}), json!({"priority": 10})), 1);
+    assert_eq!(waiting(json!({"priorityClassName": "system-node-critical"}), json!({"priority": 10})), 1);
+}
+
+#[test]
+fn a_preference_to_be_apart_from_a_daemon_keeps_no_pod_waiting() {
+    let mut world = World::new();
+    daemon(&mut world, "agent", json!({"labels": {"app": "agent"}}));
+    world.pod("it", super::world::soft("podAntiAffinity", near(labels::HOSTNAME, "agent")));
+    assert!(left(&world.plan()).is_empty());
+}
+
+#[test]
+fn a_pod_that_avoids_a_daemon_takes_the_types_on_which_that_does_not_run() {
+    for packing in [Packing::Reference, Packing::Best] {
+        let mut world = apart_from_an_agent(json!({"limits": {"cpu": "100"}}), &json!({"nodeSelector": {"size": "small"}}), &json!({}));
+        world.pods("other", 3, &json!({"cpu": "1"}));
+        let plan = world.solve(&whittle_model::scheduling::Options { packing, ..world.options.clone() });
+        assert_eq!(left(&plan), [""; 0]);
+        let its = plan.claims.iter().find(|claim| claim.pods.iter().any(|pod| pod.name == "it")).unwrap();
+        assert_eq!(its.instance_types[..], ["arm-instance-type"], "{packing:?}");
+    }
+}
+
+#[test]
+fn a_pod_that_no_machine_takes_for_a_daemon_is_told_which_and_what_would_help() {
+    let world = apart_from_an_agent(json!({}), &json!({}), &json!({}));
+    let plan = world.plan();
+    let told = reasons(&plan).join("");
+    assert!(told.contains("pod anti-affinity, key=kubernetes.io/hostname: it selects the pods of daemonset default/agent"), "{told}");
+    assert!(told.ends_with("runs on new machines of 6 of 6 instance types"), "{told}");
+    let remedies: Vec<String> = plan.left_out[0].reason.remedies().iter().map(ToString::to_string).collect();
+    assert!(remedies.len() == 1 && remedies[0].contains("not selecting the pods of daemonset default/agent"), "{remedies:?}");
+    assert_eq!(plan.left_out[0].reason.category(), "topology");
+}

@@ -171,6 +171,18 @@ fn ports_of_daemons_are_compared() {
     check_of(world, |w| w.objects.daemon_sets[0].spec.template.spec.containers[0].ports.clear(), &[]);
 }
 
+/// Pods may have to avoid them.
+#[test]
+fn labels_and_priorities_of_daemons_are_compared() {
+    let mut world = stuck();
+    let daemon = json!({"metadata": {"name": "d", "namespace": "default"},
+        "spec": {"template": {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": []}}}});
+    world.objects.daemon_sets.push(serde_json::from_value(daemon).unwrap());
+    check_of(world.clone(), |_| (), BOTH);
+    check_of(world.clone(), |w| w.objects.daemon_sets[0].spec.template.metadata.labels.clear(), &[]);
+    check_of(world, |w| w.objects.daemon_sets[0].spec.template.spec.priority = Some(1), &[]);
+}
+
 #[test]
 fn of_volumes_only_those_that_are_attached_are_compared() {
     let volumes = |token: &str, claim: &str| {

@@ -1,0 +1,109 @@
+//! DaemonSets whose pods a pod must not be beside: no new machine takes it on which they are sure to run (scheduling 21).
+
+use super::bits::Bits;
+use super::builder::ProblemBuilder;
+use super::catalog::Catalog;
+use super::groups::PodSelection;
+use super::ids::{IdVec, SetId, TypeId};
+use super::intern::Vals;
+use super::pod::allows_unnamed_host;
+use std::collections::BTreeSet;
+use whittle_api::k8s::{Pod, PodAffinityTerm, PriorityClass};
+use whittle_api::labels;
+use whittle_model::pods;
+use whittle_model::scheduling::Input;
+
+/// A DaemonSet that some pod must not be beside, on the machines of one NodePool.
+#[derive(Clone, Debug)]
+pub(crate) struct AvoidedDaemon {
+    /// Its place in the list of daemons.
+    pub(crate) at: usize,
+    /// `namespace/name`.
+    pub(crate) name: String,
+    /// The types on which it runs, in whichever zone and of whichever capacity type a machine is launched.
+    pub(crate) types: Bits,
+}
+
+/// The pod's priority, if its rules may concern daemons: whether they do depends on it.
+pub(crate) fn priority_towards(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) -> Option<i32> {
+    let may_avoid = !daemons.is_empty() && terms_by_host(pod).next().is_some();
+    may_avoid.then(|| priority(pod, &input.objects.priority_classes))
+}
+
+/// The daemons, by their place in the list, that the pod must not be beside. Those of lower priority are not among them: kube-scheduler
+/// places the pod first, or evicts them for it.
+pub(crate) fn avoided_by(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) -> Vec<usize> {
+    let Some(own) = priority_towards(pod, input, daemons) else { return Vec::new() };
+    let selections = terms_by_host(pod).map(|term| PodSelection::of(term, &pod.metadata.namespace, &input.objects.namespaces));
+    let selections: Vec<PodSelection> = selections.collect();
+    let is_avoided = |daemon: &Pod| {
+        let is_selected = selections.iter().any(|selection| selection.selects(&daemon.metadata.namespace, &daemon.metadata.labels));
+        is_selected && own <= priority(daemon, &input.objects.priority_classes)
+    };
+    daemons.iter().enumerate().filter(|(_, daemon)| is_avoided(daemon)).map(|(at, _)| at).collect()
+}
+
+/// Where the daemons that some pod must not be beside run, of those that run on the types of a NodePool at all.
+pub(crate) fn of_template(
+    builder: &mut ProblemBuilder<'_>,
+    daemons: &[Pod],
+    avoided: &BTreeSet<usize>,
+    (template, catalog): (SetId, &Catalog),
+    running: &IdVec<TypeId, Vec<usize>>,
+) -> Vec<AvoidedDaemon> {
+    let of_daemon = |&at: &usize| {
+        let terms: Vec<_> = pods::daemon_terms(&daemons[at]).iter().map(|term| builder.split(term)).collect();
+        let sets = &builder.sets;
+        let is_sure = |t: TypeId| {
+            let is_met_by = |asked: SetId| {
+                let mut asked = sets.get(asked).iter();
+                asked.all(|(key, wanted)| is_met(wanted, sets.get(template).get(key), catalog.sets[t].get(key)))
+            };
+            terms.iter().any(|(asked, host)| allows_unnamed_host(host.as_ref()) && is_met_by(*asked))
+        };
+        let mut types = Bits::none(catalog.len());
+        for (t, _) in running.enumerate().filter(|(t, here)| here.contains(&at) && is_sure(*t)) {
+            types.insert(t);
+        }
+        AvoidedDaemon { at, name: name_of(&daemons[at]), types }
+    };
+    avoided.iter().map(of_daemon).filter(|daemon| !daemon.types.is_empty()).collect()
+}
+
+/// Whether every machine has a value that is wanted, or lacks the label if that is. A machine has one of the values that both its NodePool
+/// and its type allow.
+fn is_met(wanted: &Vals, of_pool: Option<&Vals>, of_type: Option<&Vals>) -> bool {
+    let both = match (of_pool, of_type) {
+        (None, None) => return wanted.allows_absence(),
+        (Some(one), Some(other)) => one.intersect(other),
+        (Some(one), None) | (None, Some(one)) => one.clone(),
+    };
+    match both.members() {
+        Some([]) => wanted.allows_absence(),
+        Some(all) => all.iter().all(|value| wanted.has(value)),
+        None => false,
+    }
+}
+
+/// The required terms of anti-affinity whose domains are machines.
+fn terms_by_host(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
+    let anti = pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+    anti.map(|anti| &anti.required[..]).unwrap_or_default().iter().filter(|term| term.topology_key == labels::HOSTNAME)
+}
+
+/// Pods of a higher priority are placed first, and may have others evicted. The template of a DaemonSet names its class alone.
+fn priority(pod: &Pod, classes: &[PriorityClass]) -> i32 {
+    let of_class = || match pod.spec.priority_class_name.as_str() {
+        "system-node-critical" => Some(2_000_001_000),
+        "system-cluster-critical" => Some(2_000_000_000),
+        "" => classes.iter().find(|class| class.global_default).map(|class| class.value),
+        name => classes.iter().find(|class| class.metadata.name == name).map(|class| class.value),
+    };
+    pod.spec.priority.or_else(of_class).unwrap_or_default()
+}
+
+/// The DaemonSet's name: the pod that stands for it may be one of its live pods.
+fn name_of(daemon: &Pod) -> String {
+    let owner = daemon.metadata.controller().or_else(|| daemon.metadata.owner_references.first());
+    format!("{}/{}", daemon.metadata.namespace, owner.map_or(&daemon.metadata.name, |owner| &owner.name))
+}
