@@ -10,7 +10,7 @@ use crate::live::kubernetes::{is_anothers_pool, name};
 use crate::money::counted;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use whittle_api::labels;
+use whittle_api::{conditions, labels};
 
 /// How many NodePools are named.
 const NAMED: usize = 3;
@@ -185,7 +185,7 @@ fn classes(facts: &Facts, inside: &InCluster) -> Finding {
             return Finding::warning(check, "there is none: no pod gets a node", add(facts));
         }
         if faults.is_empty() {
-            return Finding::ok(check, format!("{} ready", classes.len()));
+            return few_addresses(check, classes).unwrap_or_else(|| Finding::ok(check, format!("{} ready", classes.len())));
         }
         let denied = faults.iter().any(|fault| is_denied(fault));
         let remedy = if denied {
@@ -195,6 +195,19 @@ fn classes(facts: &Facts, inside: &InCluster) -> Finding {
         };
         Finding::problem(check, faults.join("; "), remedy)
     })
+}
+
+/// What the condition about subnets says while it is true: of zones in which pods may get no addresses.
+fn few_addresses(check: &'static str, classes: &[Value]) -> Option<Finding> {
+    let told = |class: &Value| {
+        let is_told = |one: &&Value| text(one, "/type") == conditions::SUBNETS_READY && text(one, "/status") == "True";
+        let condition = list(class, "/status/conditions").iter().find(is_told)?;
+        let message = text(condition, "/message");
+        (!message.is_empty()).then(|| format!("{}: {message}", name(class)))
+    };
+    let told: Vec<String> = classes.iter().filter_map(told).collect();
+    let remedy = "what the message names; `aws ec2 describe-subnets` shows AvailableIpAddressCount, and refresh looks every five minutes";
+    (!told.is_empty()).then(|| Finding::warning(check, told.join("; "), remedy))
 }
 
 fn pools(facts: &Facts, inside: &InCluster) -> Finding {

@@ -413,6 +413,12 @@ fn the_cluster_is_judged() {
         facts.inside().classes.as_mut().unwrap()[0]["status"]["conditions"] = conditions;
     };
     found(Problem, unready, "node classes", "default is not ready: SubnetsReady no subnet matches", "message");
+    let scarce = |facts: &mut Facts| {
+        let conditions = json!([{"type": "Ready", "status": "True", "message": ""},
+            {"type": "SubnetsReady", "status": "True", "message": "fewer than the 16 free addresses: subnet-1"}]);
+        facts.inside().classes.as_mut().unwrap()[0]["status"]["conditions"] = conditions;
+    };
+    found(Warning, scarce, "node classes", "default: fewer than the 16 free addresses: subnet-1", "describe-subnets");
     found(Warning, |facts| facts.inside().pools = Ok(Vec::new()), "NodePools", "none", "cluster add");
 }
 

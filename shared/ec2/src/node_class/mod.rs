@@ -1,5 +1,6 @@
 //! The resolution of node classes (aws 11, 14, 17, 18): queries to EC2, and the selection among the results.
 
+mod addresses;
 mod images;
 mod placement;
 mod profile;
@@ -97,6 +98,7 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
     let (unanswered, family) = (found.unanswered, class.spec.family());
     let is_answered = |part: &str| !unanswered.contains_key(part);
     let mut status = class.status.clone();
+    let scarce = addresses::remark(class, &subnets, checks.cluster);
     if is_answered(conditions::SUBNETS_READY) {
         status.subnets = choose_subnets(subnets);
     }
@@ -118,8 +120,7 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
     }
     let of = |part: &str, answered: ConditionValue| unanswered.get(part).map_or(answered, Unanswered::condition);
     let amis = of(conditions::AMIS_READY, images_condition(&status, found.alias_error.as_ref()));
-    let subnets = ConditionValue::of(!status.subnets.is_empty(), "SubnetsNotFound", "no subnet matches spec.subnetSelectorTerms");
-    let subnets = of(conditions::SUBNETS_READY, subnets);
+    let subnets = of(conditions::SUBNETS_READY, subnets_condition(&status, scarce));
     let groups = "no security group matches spec.securityGroupSelectorTerms";
     let groups = ConditionValue::of(!status.security_groups.is_empty(), "SecurityGroupsNotFound", groups);
     let groups = of(conditions::SECURITY_GROUPS_READY, groups);
@@ -148,6 +149,14 @@ pub fn status(class: &Ec2NodeClass, found: Found, checks: Checks<'_>, now: Times
         }
     }
     status
+}
+
+/// What is found is used, however few addresses it has: pods of the host's network need none, and machines end.
+fn subnets_condition(status: &Ec2NodeClassStatus, scarce: Option<String>) -> ConditionValue {
+    if status.subnets.is_empty() {
+        return ConditionValue::no("SubnetsNotFound", "no subnet matches spec.subnetSelectorTerms");
+    }
+    ConditionValue { message: scarce.unwrap_or_default(), ..ConditionValue::yes() }
 }
 
 fn images_condition(status: &Ec2NodeClassStatus, alias_error: Option<&AliasError>) -> ConditionValue {

@@ -322,6 +322,34 @@ fn a_class_says_which_of_its_settings_has_no_effect_and_is_ready_all_the_same() 
     }
 }
 
+/// Nothing else says so: the node joins, and the VPC CNI has no address for its pods.
+#[test]
+fn zones_with_too_few_addresses_for_the_pods_of_a_machine_are_named() {
+    let in_zone = |id: &str, zone: &str, free: u32| Subnet { zone: zone.into(), ..subnet(id, free) };
+    let ipv4 = cluster("172.20.0.0/16", "Yw==");
+    let ipv6 = ClusterInfo { ipv6: true, ..cluster("fd00::/108", "Yw==") };
+    let told = |cluster: &ClusterInfo, spec: Value, subnets: Vec<Subnet>| {
+        let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
+        let found = Found { subnets, ..Found::default() };
+        let status = super::status(&class, found, Checks { cluster, ..standard() }, OLD.parse().unwrap());
+        let condition = conditions::find(&status.conditions, conditions::SUBNETS_READY).unwrap().clone();
+        assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::True, conditions::SUBNETS_READY));
+        condition.message
+    };
+    let message = told(&ipv4, json!({}), vec![in_zone("small", "a", 15), in_zone("large", "b", 16)]);
+    assert!(message.starts_with("fewer than the 16 free addresses that a machine and its pods need: small in a; nodes join"), "{message}");
+    assert!(message.contains("spec.subnetSelectorTerms") && !message.contains("large"), "{message}");
+    let same_zone = || vec![in_zone("small", "a", 0), in_zone("large", "a", 4000)];
+    assert_eq!(told(&ipv4, json!({}), same_zone()), "", "machines start in the larger one");
+    assert_eq!(told(&ipv6, json!({}), vec![in_zone("small", "a", 2)]), "", "pods have IPv6 addresses");
+    let prefixes = told(&ipv4, json!({"ipPrefixCount": 2}), vec![in_zone("small", "a", 32)]);
+    assert!(prefixes.starts_with("fewer than the 33 free addresses"), "{prefixes}");
+    assert_eq!(told(&ipv4, json!({"ipPrefixCount": 2}), vec![in_zone("small", "a", 33)]), "");
+    let many = (0..8).map(|n| in_zone(&format!("subnet-{n}"), &format!("zone-{n}"), 1)).collect();
+    let message = told(&ipv4, json!({}), many);
+    assert!(message.contains("subnet-4 in zone-4 and 3 more; ") && !message.contains("subnet-5"), "{message}");
+}
+
 #[test]
 fn prefixes_that_no_node_of_an_ipv6_cluster_gets_are_named() {
     let ipv4 = cluster("172.20.0.0/16", "Yw==");
