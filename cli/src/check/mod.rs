@@ -240,7 +240,8 @@ impl Findings {
                 Object::NodePool(pool) => {
                     let unmet = tables.unmet(pool);
                     self.add(Level::Note, unmet.notes.iter().map(|note| format!("{name}, {note}")));
-                    let remarks = [unmet.warnings, pools::remarks(pool, &node_pools, &without_types)].concat();
+                    let of_pool = pools::remarks(pool, &node_pools, &without_types);
+                    let remarks = [unmet.warnings, of_pool, pools::without_subnet(pool, &classes)].concat();
                     self.node_pool(&name, pool, &classes, &remarks);
                 }
                 Object::NodeOverlay(overlay) => {

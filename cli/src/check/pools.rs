@@ -1,13 +1,15 @@
 //! NodePools that hardly mean what they say: above all those whose requirements no instance type that their class can boot meets together.
 
 use super::protection;
+use crate::listing::first_named;
 use crate::source::Offers;
 use crate::source::requirements::{self, is_known};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use whittle_api::ClusterObjects;
+use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::Workloads;
-use whittle_api::karpenter::{Ec2NodeClass, NodePool, Requirement};
+use whittle_api::karpenter::{Ec2NodeClass, NodePool, Operator, Requirement};
 use whittle_api::labels;
 use whittle_ec2::facts::offline;
 use whittle_ec2::instance_types::Settings;
@@ -19,7 +21,7 @@ use whittle_units::Timestamp;
 /// The beginning of labels that say what a type is.
 pub(super) const INSTANCE: &str = "karpenter.k8s.aws/instance-";
 
-/// How many requirements a remark names, those that rule out most types first.
+/// How many requirements, of which those that rule out most types are first, or zones a remark names.
 const NAMED_MAX: usize = 4;
 
 /// What there is to warn of in a NodePool that an API server accepts. `all`: the NodePools beside it; `without_types`: the answer of
@@ -32,6 +34,35 @@ pub(super) fn remarks(pool: &NodePool, all: &[&NodePool], without_types: &BTreeM
     let protects = pool.spec.template.metadata.annotations.get(labels::DO_NOT_DISRUPT);
     remarks.extend(protection::of_nodes("spec.template.", protects.map(String::as_str)));
     remarks
+}
+
+/// The zones that a NodePool names and its class has no subnet in, as far as the class's status shows which it has.
+pub(super) fn without_subnet(pool: &NodePool, classes: &[Ec2NodeClass]) -> Vec<String> {
+    let Some(class) = pool.class_in(classes) else { return Vec::new() };
+    let subnets = &class.status.subnets;
+    let requirements = pool.spec.template.spec.requirements.iter().enumerate();
+    let remark = |(index, requirement): (usize, &Requirement)| {
+        let mut has: BTreeSet<&str> = match canonical_key(&requirement.key) {
+            labels::ZONE => subnets.iter().map(|subnet| subnet.zone.as_str()).collect(),
+            labels::ZONE_ID => subnets.iter().map(|subnet| subnet.zone_id.as_str()).collect(),
+            _ => return None,
+        };
+        has.remove("");
+        let missing: Vec<&str> = requirement.values.iter().map(String::as_str).filter(|zone| !has.contains(zone)).collect();
+        if has.is_empty() || missing.is_empty() || requirement.operator != Operator::In {
+            return None;
+        }
+        let has: Vec<&str> = has.into_iter().collect();
+        let message = format!(
+            "EC2NodeClass {:?} has no subnet in {}, so that nothing is launched there: its status has subnets in {}; select one of the zone \
+             in its spec.subnetSelectorTerms, or leave the zone out",
+            class.metadata.name,
+            first_named(&missing, NAMED_MAX),
+            first_named(&has, NAMED_MAX)
+        );
+        Some(FieldError::new(FieldPath::of("spec.template.spec.requirements").index(index), message).to_string())
+    };
+    requirements.filter_map(remark).collect()
 }
 
 /// By name of the NodePool: the remark about it. What its class may launch the tables of a region say; pools that name what the tables do

@@ -127,6 +127,33 @@ fn a_static_pool_that_its_limit_keeps_small_is_remarked() {
 }
 
 #[test]
+fn a_zone_in_which_the_class_has_no_subnet_is_remarked() {
+    let pool = |key: &str, operator: &str, values: &str, status: &str| {
+        printed(&format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: p}}\nspec: {{template: {{spec: {{requirements: [{{key: {key}, \
+             operator: {operator}, values: {values}}}], nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}}}}}}}\n---\n\
+             apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {{name: a}}\nspec: {{role: r, amiSelectorTerms: [{{alias: \
+             al2023@latest}}], subnetSelectorTerms: [{{tags: {{a: b}}}}], securityGroupSelectorTerms: [{{tags: {{a: b}}}}]}}\n\
+             status: {status}\n"
+        ))
+    };
+    let zone = "topology.kubernetes.io/zone";
+    let status = "{subnets: [{id: subnet-1, zone: eu-west-1a, zoneID: euw1-az1}, {id: subnet-2, zone: eu-west-1b, zoneID: euw1-az2}]}";
+    let both = pool(zone, "In", "[eu-west-1a, eu-west-1c]", status);
+    let wanted = "EC2NodeClass \"a\" has no subnet in eu-west-1c, so that nothing is launched there: its status has subnets in eu-west-1a, \
+                  eu-west-1b; select one";
+    assert!(both.contains("spec.template.spec.requirements[0]") && both.contains(wanted), "{both}");
+    assert!(!both.contains("NodePool \"p\": fine"), "{both}");
+    let by_id = pool("topology.k8s.aws/zone-id", "In", "[euw1-az3]", status);
+    assert!(by_id.contains("has no subnet in euw1-az3") && by_id.contains("subnets in euw1-az1, euw1-az2"), "{by_id}");
+    let fine = [("In", "[eu-west-1a]", status), ("NotIn", "[eu-west-1c]", status), ("In", "[eu-west-1c]", "{}")];
+    for (operator, values, status) in fine {
+        let out = pool(zone, operator, values, status);
+        assert!(!out.contains("has no subnet"), "{operator} {values} {status}: {out}");
+    }
+}
+
+#[test]
 fn a_requirement_that_nothing_meets_is_warned_of_and_an_unknown_type_is_noted() {
     let pool = |key: &str, value: &str| {
         printed(&format!(
