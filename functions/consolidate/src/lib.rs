@@ -10,6 +10,7 @@ mod progress; // deletes the old nodes once the replacements are ready, or rolls
 mod refused; // pools for whose nodes EC2 refuses replacements
 mod strays; // what ended commands left on nodes and claims
 mod statics; // static pools keep their `replicas`
+mod failed_launches; // static pools whose machines EC2 does not launch
 mod quotas; // replacements, and machines of static pools, that no quota of the account has room for
 
 // When the next run is, and what it reads.

@@ -13,7 +13,7 @@ use whittle_snapshot::Snapshot;
 use whittle_units::{Timestamp, fnv1a};
 
 /// Reasons of the condition Launched of a machine of which nothing was refused: nothing was tried, or EC2 was in trouble.
-const NOT_REFUSED: [&str; 4] = ["AwaitingReconciliation", "NodeClassReadinessUnknown", "RequestLimitExceeded", "InternalError"];
+pub(crate) const NOT_REFUSED: [&str; 4] = ["AwaitingReconciliation", "NodeClassReadinessUnknown", "RequestLimitExceeded", "InternalError"];
 /// NodePools and, for each, claims that are remembered: the record of all disruptions is one item of the table.
 const POOLS_MAX: usize = 50;
 const CLAIMS_MAX: usize = 50;
@@ -46,7 +46,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn of(node_pool: &str, snapshot: &Snapshot) -> Self {
+    pub(crate) fn of(node_pool: &str, snapshot: &Snapshot) -> Self {
         let hash = || {
             let pool = snapshot.objects.node_pools.iter().find(|pool| pool.metadata.uid == node_pool)?;
             let class = pool.class_in(&snapshot.objects.node_classes)?;
@@ -61,7 +61,7 @@ impl Asked {
     }
 
     /// Whether a user has changed something since, or other images, subnets or security groups were found.
-    fn has_changed(&self, snapshot: &Snapshot) -> bool {
+    pub(crate) fn has_changed(&self, snapshot: &Snapshot) -> bool {
         let now = Self::of(&self.node_pool, snapshot);
         self.hash.zip(now.hash).is_some_and(|(then, now)| then != now)
     }

@@ -1,5 +1,6 @@
 //! The disruptions in progress of a cluster, as one record.
 
+use crate::failed_launches::FailedLaunches;
 use crate::refused::LaunchRefusal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +58,9 @@ pub struct Disruptions {
     /// The last recorded reason why a static pool does not have its `replicas`, by pool.
     #[serde(rename = "staticsTold")]
     pub static_reasons: BTreeMap<String, String>,
+    /// Static pools, by name, for which EC2 launched no machine of late.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed_launches: BTreeMap<String, FailedLaunches>,
     /// Machines that take pods of a started command, existing ones and its replacements, by machine key, until when: they are not
     /// disrupted meanwhile.
     pub nominated: BTreeMap<String, Timestamp>,

@@ -11,18 +11,18 @@ use std::collections::BTreeSet;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Phase, Stored};
-use whittle_disruption::{StaticChange, static_changes};
+use whittle_claims::{Claim, ClaimKey, DecisionKind, DeletionReason, Doorbell, Event, Stored};
+use whittle_disruption::{DisruptionEvent, StaticChange, static_changes};
 use whittle_model::disruption::{self, Gate};
 use whittle_ports::{
     CLAIMS_PER_REQUEST, ClaimStore, Clock, HandleError, Queues, Records, Report, Safeguard, Settings, StoreError, advance, concurrently,
     unless_conflict, write_mirror,
 };
 use whittle_snapshot::{QuotaRoom, Snapshot, claim_of};
-use whittle_units::{ClaimName, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, Timestamp};
 
-/// Backoff of a pool whose launch failed: the cause is likely to persist for a while.
-const LAUNCH_FAILURE_BACKOFF: SignedDuration = SignedDuration::from_mins(1);
+/// The reason of an Event that a static pool waits before the next attempt to launch machines.
+const REPLICAS_DELAYED: &str = "ReplicasDelayed";
 
 /// Why a pool has fewer machines than its `replicas` after EC2 has refused one for a quota (ADR 0024).
 const OVER_QUOTA: &str = "the account's quota of vCPUs, for which EC2 has just refused a machine, has no room for all of its replicas: \
@@ -36,6 +36,7 @@ impl<P: Rights> Run<'_, P> {
         snapshot: &Snapshot,
         stored: &mut Stored<Disruptions>,
     ) -> Result<bool, HandleError> {
+        stored.value.track_failed_launches(snapshot);
         let is_shadowed = |pool: &str| self.settings.is_shadow() || shadow_pools(snapshot).any(|name| name == pool);
         // Decided before shadow mode was switched on: it must no longer be done.
         stored.value.surplus.retain(|surplus| !is_shadowed(&surplus.node_pool));
@@ -51,6 +52,14 @@ impl<P: Rights> Run<'_, P> {
         for change in &changes {
             if let Some(why) = blocked_reason(self.settings, change, &snapshot.hidden) {
                 record_blocked(stored, &mut self.report, change, why, snapshot.now);
+                continue;
+            }
+            let waits = stored.value.launch_wait(&change.node_pool, snapshot.now).filter(|_| !change.launch.is_empty());
+            if let Some(why) = waits.filter(|_| Safeguard::StaticsRest.stops(true)) {
+                self.report.count("statics_rest");
+                if record_blocked(stored, &mut self.report, change, why.clone(), snapshot.now) {
+                    self.notes.push(delayed(change, why));
+                }
                 continue;
             }
             surplus.extend(change.delete.iter().map(|claim| surplus_claim(snapshot, change, claim)));
@@ -77,10 +86,6 @@ impl<P: Rights> Run<'_, P> {
     async fn launch_replicas(&mut self, snapshot: &Snapshot, change: &StaticChange) -> Result<Vec<Claim>, HandleError> {
         let mut created = Vec::new();
         if change.launch.is_empty() {
-            return Ok(created);
-        }
-        if Safeguard::StaticsRest.stops(backoff_until(snapshot, &change.node_pool).is_some()) {
-            self.report.count("statics_rest");
             return Ok(created);
         }
         for together in change.launch.chunks(CLAIMS_PER_REQUEST) {
@@ -178,12 +183,26 @@ pub(crate) fn blocked_reason(settings: &Settings, change: &StaticChange, hidden:
         .map(|name| format!("its machines cannot be counted: NodeClaim {name} cannot be read"))
 }
 
-/// Records once why a pool does not have its `replicas`.
-fn record_blocked(stored: &mut Stored<Disruptions>, report: &mut Report, change: &StaticChange, why: String, now: Timestamp) {
+/// Records once why a pool does not have its `replicas`. Returns whether that is new.
+fn record_blocked(stored: &mut Stored<Disruptions>, report: &mut Report, change: &StaticChange, why: String, now: Timestamp) -> bool {
     report.count("statics_held");
     let known = stored.value.static_reasons.insert(change.node_pool.clone(), why.clone());
-    if known.as_ref() != Some(&why) {
+    let is_new = known.as_ref() != Some(&why);
+    if is_new {
         report.decide(now, DecisionKind::Kept, format!("nodepool/{}", change.node_pool), why);
+    }
+    is_new
+}
+
+/// The Event about a pool that waits. Pure.
+fn delayed(change: &StaticChange, why: String) -> DisruptionEvent {
+    let count = change.launch.len();
+    let missing = if count == 1 { "1 replica is missing".to_owned() } else { format!("{count} replicas are missing") };
+    DisruptionEvent {
+        object: format!("nodepool/{}", change.node_pool),
+        reason: REPLICAS_DELAYED,
+        message: format!("{missing}: {why}"),
+        warning: true,
     }
 }
 
@@ -200,14 +219,4 @@ pub(crate) fn shadow_pools(snapshot: &Snapshot) -> impl Iterator<Item = &str> {
     let hidden = snapshot.objects.unreadable_of(NodePool::KIND).map(|odd| &odd.metadata);
     let pools = snapshot.objects.node_pools.iter().map(|pool| &pool.metadata).chain(hidden);
     pools.filter(|meta| meta.annotation(labels::SHADOW) == Some("true")).map(|meta| meta.name.as_str())
-}
-
-/// When a pool whose launches failed lately may be retried; `None` if now. Pure.
-pub(crate) fn backoff_until(snapshot: &Snapshot, pool: &str) -> Option<Timestamp> {
-    let failed = snapshot.claims.iter().map(|stored| &stored.value).filter(|claim| claim.spec.node_pool == pool);
-    let failed = failed.filter_map(|claim| match &claim.phase {
-        Phase::Failed { since, .. } => since.checked_add(LAUNCH_FAILURE_BACKOFF).ok(),
-        _ => None,
-    });
-    failed.max().filter(|until| *until > snapshot.now)
 }

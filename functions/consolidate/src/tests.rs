@@ -1,4 +1,5 @@
 mod events;
+mod failed_launches;
 mod leaving;
 mod quiet;
 mod pod_events;
@@ -348,17 +349,6 @@ fn a_static_pool_is_not_changed_in_shadow_mode_or_with_unreadable_claims() {
     let shadow = Settings { mode: Mode::Shadow, ..Settings::default() };
     assert_eq!(statics::blocked_reason(&shadow, &change(2), &none).unwrap(), "would (shadow mode) launch 2 machines and delete 0");
     assert!(statics::blocked_reason(&live, &StaticChange { shadow: true, ..change(2) }, &none).is_some());
-}
-
-#[test]
-fn a_static_pool_whose_launch_failed_is_retried_after_a_minute() {
-    let mut lost = claim("fixed-1");
-    lost.spec.node_pool = "fixed".to_owned();
-    let lost = after(&lost, &[Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() }]);
-    let rests = |now: i64, pool: &str| statics::backoff_until(&snapshot_of(vec![lost.clone()], at(now)), pool);
-    assert_eq!(rests(5, "fixed"), Some(at(61)));
-    assert_eq!(rests(61, "fixed"), None);
-    assert_eq!(rests(5, "other"), None);
 }
 
 /// A claim of the pool `fixed` whose fleet call may have been made.

@@ -461,7 +461,6 @@ fn what_a_daemon_will_be_is_said_by_its_template() {
         assert_eq!(world.plan().claims.len(), expected, "{template}, {running}");
     }
 }
-}
 
 /// A world with a DaemonSet whose pods are labelled `app: agent`, and a pod that must not be on the host of one of these.
 fn apart_from_an_agent(pool: Value, agent: &Value, pod: &Value) -> World {
