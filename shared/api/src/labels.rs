@@ -26,6 +26,8 @@ pub const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 pub const ARCH: &str = "kubernetes.io/arch";
 pub const OS: &str = "kubernetes.io/os";
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// What EKS runs a node on, if not on an instance that somebody else launches: `auto`, `fargate` or `hybrid`.
+pub const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 pub const EXCLUDE_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";

@@ -18,6 +18,10 @@ const ONE_POD: &str = "ReadWriteOncePod";
 /// The driver of EBS volumes, on nodes that run one: how many it attaches is known of each instance type.
 pub const EBS_DRIVER: &str = "ebs.csi.aws.com";
 
+/// The driver of EBS volumes of EKS Auto Mode, which is on no other nodes, and what its nodes have for the label of their compute type.
+const AUTO_MODE_DRIVER: &str = "ebs.csi.eks.amazonaws.com";
+const AUTO_MODE: &str = "auto";
+
 /// A claim of a pod and the driver that attaches its volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeUse {
@@ -221,6 +225,11 @@ impl<'a> Volumes<'a> {
             .claims
             .get(&(namespace, name))
             .ok_or_else(|| format!("getting persistent volume claim, persistentvolumeclaims \"{name}\" not found"))?;
+        let places = self.places_of(claim)?;
+        Ok(if self.driver(claim) == Some(AUTO_MODE_DRIVER) { on_auto_mode(places) } else { places })
+    }
+
+    fn places_of(&self, claim: &PersistentVolumeClaim) -> Result<Vec<Requirements>, String> {
         if !claim.spec.volume_name.is_empty() {
             let volume = self
                 .volumes
@@ -268,7 +277,7 @@ impl<'a> Volumes<'a> {
     pub fn uses(&self, pod: &Pod) -> Vec<VolumeUse> {
         let namespace = &pod.metadata.namespace;
         let with_driver = |name: String| {
-            let driver = self.driver(self.claims.get(&(namespace.as_str(), name.as_str()))?)?;
+            let driver = self.driver(self.claims.get(&(namespace.as_str(), name.as_str()))?)?.to_owned();
             Some(VolumeUse { driver, claim: format!("{namespace}/{name}") })
         };
         let mut out: Vec<VolumeUse> = pod.volume_claim_names().filter_map(with_driver).collect();
@@ -277,18 +286,26 @@ impl<'a> Volumes<'a> {
         out
     }
 
-    fn driver(&self, claim: &PersistentVolumeClaim) -> Option<String> {
+    fn driver(&self, claim: &PersistentVolumeClaim) -> Option<&'a str> {
         if !claim.spec.volume_name.is_empty() {
-            let spec = &self.volumes.get(claim.spec.volume_name.as_str())?.spec;
-            return spec
-                .csi
-                .as_ref()
-                .map(|c| c.driver.clone())
-                .or_else(|| spec.aws_elastic_block_store.as_ref().map(|_| EBS_DRIVER.to_owned()));
+            let volume: &'a PersistentVolume = self.volumes.get(claim.spec.volume_name.as_str()).copied()?;
+            let of_csi = volume.spec.csi.as_ref().map(|csi| csi.driver.as_str());
+            return of_csi.or_else(|| volume.spec.aws_elastic_block_store.as_ref().map(|_| EBS_DRIVER));
         }
-        let class = self.classes.get(claim.spec.storage_class_name.as_deref()?)?;
-        Some(csi_name(&class.provisioner).to_owned())
+        let class: &'a StorageClass = self.classes.get(claim.spec.storage_class_name.as_deref()?).copied()?;
+        Some(csi_name(&class.provisioner))
     }
+}
+
+/// The same places, on nodes of EKS Auto Mode.
+fn on_auto_mode(mut places: Vec<Requirements>) -> Vec<Requirements> {
+    if places.is_empty() {
+        places.push(Requirements::new());
+    }
+    for place in &mut places {
+        place.add(labels::COMPUTE_TYPE.to_owned(), Allowed::one(AUTO_MODE.to_owned()));
+    }
+    places
 }
 
 /// The CSI driver that replaces an in-tree plugin.

@@ -5,7 +5,7 @@ use super::changes::{Change, Changes, ClassChange, OwnRule};
 use super::meant::{Meant, meant_key};
 use super::reason::{Cause, EBS_VOLUMES, Finding, Follows, NearestMiss, PoolRejection, Reason, RuledOut};
 use super::unready::Unready;
-use crate::pods::is_restricted;
+use crate::pods::{EBS_DRIVER, is_restricted};
 use std::fmt::{self, Display};
 use whittle_api::labels;
 use whittle_units::Quantity;
@@ -143,6 +143,11 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             Some(changes) => one_of(of_changes(changes))?,
             None => of_disjoint(keys),
         },
+        Cause::Volumes(inner) if is_of_auto_mode(inner) => format!(
+            "a volume of a StorageClass of {EBS_DRIVER}, with that driver in the cluster: the pod has one of EKS Auto Mode, which is mounted on \
+             that one's own nodes alone ({} auto)",
+            labels::COMPUTE_TYPE
+        ),
         Cause::Volumes(inner) => match (inner.as_ref(), &rejection.changes) {
             (_, Some(changes)) => one_of(of_changes(changes))?,
             (Cause::Disjoint(keys), None) => {
@@ -306,6 +311,15 @@ fn of_change(change: &Change, before: Option<&Change>) -> String {
     let price = change.price.filter(|_| !change.drop.is_empty()).map(|price| format!(" (then from {price} on)")).unwrap_or_default();
     let of_pool = (!of_pool.is_empty()).then(|| format!("its spec.template {}{price}", of_pool.join(" and ")));
     of_pool.into_iter().chain(of_pod).collect::<Vec<_>>().join(", and ")
+}
+
+/// Whether nodes lack the label that those of EKS Auto Mode have.
+fn is_of_auto_mode(cause: &Cause) -> bool {
+    match cause {
+        Cause::UndefinedLabel { key, .. } => key == labels::COMPUTE_TYPE,
+        Cause::Disjoint(keys) => keys.iter().any(|(key, ..)| key == labels::COMPUTE_TYPE),
+        _ => false,
+    }
 }
 
 /// Whether it is about the name of a NodePool that the pod wants.

@@ -392,3 +392,47 @@ fn a_volumes_zone_does_not_shrink_the_domains_of_a_spread() {
     world.pass();
     assert_eq!(world.counts(labels::ZONE, "web"), [1, 1, 2]);
 }
+
+/// Its driver runs on no machine of ours, which would stay empty (scheduling 8.3).
+#[test]
+fn a_volume_of_eks_auto_mode_is_mounted_on_no_machine_of_ours() {
+    const AUTO: &str = "ebs.csi.eks.amazonaws.com";
+    let terms = |key: &str, value: &str| json!([{"matchLabelExpressions": [{"key": key, "values": [value]}]}]);
+    let unbound = |topologies: Value| {
+        let mut world = World::new();
+        class(&mut world, "auto", "WaitForFirstConsumer", AUTO, topologies);
+        claim(&mut world, "data", json!({"storageClassName": "auto"}));
+        world
+    };
+    let made = || {
+        let mut world = World::new();
+        volume(&mut world, "data", json!({"csi": {"driver": AUTO}, "nodeAffinity": {"required": {"nodeSelectorTerms": [in_zone(Z[0])]}}}));
+        world
+    };
+    let worlds = [unbound(json!([])), unbound(terms(labels::ZONE, Z[0])), unbound(terms(labels::COMPUTE_TYPE, "auto")), made()];
+    for (at, mut world) in worlds.into_iter().enumerate() {
+        world.pod("it", using(&["data"]));
+        world.node("group", 4, json!({labels::ZONE: Z[0]}));
+        let plan = world.plan();
+        assert_eq!((left(&plan), plan.claims.len()), (vec!["it"], 0), "{at}");
+        let told = reasons(&plan).join("");
+        assert!(told.contains("incompatible volume requirements") && told.contains(labels::COMPUTE_TYPE), "{at}: {told}");
+        let remedies: Vec<String> = plan.left_out[0].reason.remedies().iter().map(ToString::to_string).collect();
+        assert!(remedies.len() == 1 && remedies[0].contains("a StorageClass of ebs.csi.aws.com"), "{at}: {remedies:?}");
+        world.node("auto", 4, json!({labels::ZONE: Z[0], labels::COMPUTE_TYPE: "auto"}));
+        let plan = world.plan();
+        assert_eq!((plan.placements.len(), plan.claims.len()), (1, 0), "{at}");
+        assert_eq!(plan.placements[0].node, "auto", "{at}");
+    }
+}
+
+#[test]
+fn volumes_of_other_drivers_need_no_node_of_eks_auto_mode() {
+    for driver in ["ebs.csi.aws.com", "efs.csi.aws.com", "kubernetes.io/aws-ebs"] {
+        let mut world = World::new();
+        class(&mut world, "own", "WaitForFirstConsumer", driver, json!([]));
+        claim(&mut world, "data", json!({"storageClassName": "own"}));
+        world.pod("it", using(&["data"]));
+        assert_eq!(world.plan().claims.len(), 1, "{driver}");
+    }
+}
