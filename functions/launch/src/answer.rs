@@ -78,7 +78,7 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("untold");
             let message = "EC2 has not reported the outcome of the fleet yet; it is checked again";
             let waiting = self.waiting(batch).await?;
-            return self.keep_waiting(waiting, CreateReason::LaunchFailed, message, FLEET_POLL_DELAY).await;
+            return self.keep_waiting(waiting, CreateReason::InternalError, message, FLEET_POLL_DELAY).await;
         }
         let waiting = self.waiting(batch).await?;
         let quota = answer.errors.iter().find(|error| is_quota(error));
@@ -115,7 +115,7 @@ impl<P: Rights> Run<'_, P> {
     /// Schedules a second lookup of the instances of a call that is not in the store, before it is made.
     pub(crate) async fn retry_lookup(&self, batch: &Batch) -> Result<(), HandleError> {
         let message = "the plan is older than its launch; EC2 is checked again for instances that were started already";
-        self.keep_waiting(self.waiting(batch).await?, CreateReason::LaunchFailed, message, USER_ACTION_RETRY_DELAY).await
+        self.keep_waiting(self.waiting(batch).await?, CreateReason::InternalError, message, USER_ACTION_RETRY_DELAY).await
     }
 
     /// Only a person can request a quota increase, so the NodePool gets an Event. Publishing is best effort.
@@ -395,7 +395,10 @@ impl<P: Rights> Run<'_, P> {
                 self.publish_quota(&claim.value, &error.code, &error.message).await;
             }
         }
-        let reason = CreateReason::of(&error.to_string());
+        let reason = match CreateReason::of(&error.to_string()) {
+            CreateReason::LaunchFailed => known.launch_reason(),
+            reason => reason,
+        };
         if let Some(claim) = waiting.first().filter(|_| is_refused) {
             self.publish_refusal(&claim.value, reason, batch, &error.to_string()).await;
             self.look_at_profile(&known, batch, waited).await?;
@@ -477,7 +480,7 @@ fn api_error(error: &FleetPoolError) -> ApiError {
 }
 
 fn reason_of(error: &FleetPoolError) -> CreateReason {
-    api_error(error).create_reason()
+    api_error(error).launch_reason()
 }
 
 fn is_quota(error: &FleetPoolError) -> bool {

@@ -77,6 +77,7 @@ fn a_launch_that_was_refused_until_it_was_given_up_is_told_from_others() {
         assert_eq!(given_up(DeletionReason::LaunchTimeout, of_condition).as_deref(), Some(WORDS), "{of_condition}");
     }
     assert_eq!(given_up(DeletionReason::LaunchTimeout, "RequestLimitExceeded"), None, "EC2 was busy");
+    assert_eq!(given_up(DeletionReason::LaunchTimeout, "InternalError"), None, "EC2 was in trouble, or did not answer");
     assert_eq!(given_up(DeletionReason::LaunchTimeout, "NodeClassReadinessUnknown"), None, "EC2 was not asked");
     assert_eq!(given_up(DeletionReason::Requested, "LaunchFailed"), None, "a user has deleted it");
     let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: WORDS.to_owned() };

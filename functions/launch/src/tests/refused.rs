@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use whittle_api::karpenter::Ec2NodeClass;
-use whittle_api::labels;
+use whittle_api::{conditions, labels};
 use whittle_claims::{Claim, DeletionReason, NodeClassRecord, Phase};
 use whittle_ports::{Adapters, CloudError, CloudErrorKind, RecordReader, Records, Report, Settings};
 use whittle_sim::Function;
@@ -221,6 +221,15 @@ fn fail(simulation: &TestWorld, batch: &Batch, kind: CloudErrorKind) {
     };
     let error = CloudError { kind, call: "CreateFleet", code: String::new(), message: "no answer".into() };
     block_on(run.failed(batch, error, &[], None)).unwrap();
+}
+
+/// Whoever launches a replacement learns from this whether EC2 refuses what is asked of it (disruption 11.2).
+#[test]
+fn a_call_that_ec2_did_not_answer_is_not_told_as_a_refusal() {
+    let (simulation, claims, ..) = unknown();
+    let reason = || conditions::find(&simulation.claim(&claims[0].key).conditions, conditions::LAUNCHED).map(|found| found.reason.clone());
+    fail(&simulation, &stored(&simulation), CloudErrorKind::Unknown);
+    assert_eq!(reason().as_deref(), Some("InternalError"));
 }
 
 #[test]

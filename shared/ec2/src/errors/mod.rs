@@ -99,25 +99,22 @@ const THROTTLES: &[&str] = &[
     "PriorRequestNotComplete",
 ];
 const RATE_LIMITED: &str = "RequestLimitExceeded";
-/// Codes of a failed launch that passes by itself: EC2 is in trouble, credentials have run out that are replaced, or what a node class
-/// selects is gone, and selected anew in minutes.
+/// Codes of a failed launch that passes by itself: credentials have run out that are replaced, or what a node class selects is gone, and
+/// selected anew in minutes.
 const PASSING: &[&str] = &[
     "ExpiredToken",
     "IncorrectInstanceState",
     "IncorrectState",
-    "InternalFailure",
-    "InternalServerError",
     "InvalidCapacityReservationState",
     "InvalidGroup.NotFound",
     "InvalidSecurity.RequestHasExpired",
     "InvalidSecurityGroupID.NotFound",
     "InvalidSubnetID.NotFound",
     "RequestExpired",
-    "RequestTimeout",
-    "ServerInternal",
-    "ServiceUnavailable",
-    "Unavailable",
 ];
+/// Codes of a service that is in trouble: they say nothing of what it was asked.
+const IN_TROUBLE: &[&str] =
+    &["InternalError", "InternalFailure", "InternalServerError", "RequestTimeout", "ServerInternal", "ServiceUnavailable", "Unavailable"];
 
 impl ApiError {
     /// A client error.
@@ -181,7 +178,8 @@ impl ApiError {
             || self.is_not_found()
             || self.is_already_exists()
             || self.is_idempotency_mismatch()
-            || PASSING.contains(&self.code.as_str());
+            || PASSING.contains(&self.code.as_str())
+            || IN_TROUBLE.contains(&self.code.as_str());
         let is_elsewhere = self.is_unfulfillable() || self.is_spread_group_limit() || self.code.starts_with("Insufficient");
         !passes && !is_elsewhere && self.create_reason() == CreateReason::LaunchFailed
     }
@@ -231,9 +229,18 @@ impl ApiError {
             || self.is_transient()
             || matches!(self.create_reason(), CreateReason::LaunchTemplateNotFound | CreateReason::InternalError)
     }
-    /// Why a claim's launch failed with this error, for its `Launched` condition and the failure metric.
+    /// Why a launch failed with this error, as Karpenter tells it.
     pub fn create_reason(&self) -> CreateReason {
         CreateReason::of(&self.to_string())
+    }
+    /// The same for a claim's `Launched` condition and the failure metric. An EC2 that is overloaded, in trouble or silent has refused
+    /// nothing, for which Karpenter has reasons by two of its codes alone.
+    pub fn launch_reason(&self) -> CreateReason {
+        match self.create_reason() {
+            CreateReason::LaunchFailed if self.is_throttle() => CreateReason::RequestLimitExceeded,
+            CreateReason::LaunchFailed if self.is_transient() || IN_TROUBLE.contains(&self.code.as_str()) => CreateReason::InternalError,
+            reason => reason,
+        }
     }
 }
 
@@ -446,7 +453,7 @@ impl CreateReason {
             Self::InvalidAmiId => "the AMI id is malformed",
             Self::AmiNotFound => "the AMI does not exist in this region",
             Self::RequestLimitExceeded => "EC2 throttles the account's calls",
-            Self::InternalError => "EC2 had an internal error",
+            Self::InternalError => "EC2 had an internal error, or did not answer",
             Self::FreeTierIneligible => "the account may only launch free-tier types",
             Self::FleetQuotaExceeded => "the quota of fleets is used up",
             Self::AccountPendingVerification => "AWS has not yet verified the account",

@@ -88,9 +88,28 @@ fn what_passes_by_itself_is_no_rejection() {
     assert!(!is_rejected("InvalidParameter", "They belong to different networks"), "it has a reason of its own");
     let passing = ["InvalidLaunchTemplateName.NotFoundException", "InsufficientInstanceCapacity", "Unavailable", "InternalError", ""];
     let elsewhere = ["InsufficientHostCapacity", "IdempotentParameterMismatch", "InvalidCapacityReservationId.NotFound"];
-    for code in passing.iter().chain(&elsewhere).chain(PASSING).chain(UNFULFILLABLE).chain(THROTTLES) {
+    for code in passing.iter().chain(&elsewhere).chain(PASSING).chain(IN_TROUBLE).chain(UNFULFILLABLE).chain(THROTTLES) {
         assert!(!is_rejected(code, "x"), "{code}");
     }
+}
+
+#[test]
+fn an_ec2_that_is_busy_in_trouble_or_silent_has_refused_nothing() {
+    let reason = |code: &str, fault: Fault| ApiError { fault, ..ApiError::client(code, "x") }.launch_reason();
+    for code in IN_TROUBLE.iter().chain(&["", "SomethingNew"]) {
+        assert_eq!(reason(code, Fault::Server), CreateReason::InternalError, "{code}");
+    }
+    for code in IN_TROUBLE.iter().chain(&[""]) {
+        assert_eq!(reason(code, Fault::Client), CreateReason::InternalError, "{code}: as of a fleet's pool");
+    }
+    for code in THROTTLES {
+        assert_eq!(reason(code, Fault::Client), CreateReason::RequestLimitExceeded, "{code}");
+    }
+    for code in ["SomethingNew", "InvalidParameterValue", "InvalidSubnetID.NotFound", "InvalidBlockDeviceMapping"] {
+        assert_eq!(reason(code, Fault::Client), CreateReason::LaunchFailed, "{code}");
+    }
+    assert_eq!(reason("UnauthorizedOperation", Fault::Server), CreateReason::Unauthorized, "what EC2 says is not overruled");
+    assert_eq!(ApiError::client("Unavailable", "x").create_reason(), CreateReason::LaunchFailed, "as Karpenter");
 }
 
 #[test]

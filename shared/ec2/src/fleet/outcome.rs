@@ -108,12 +108,19 @@ pub fn failure(errors: &[FleetPoolError]) -> FleetFailure {
     };
     if errors.is_empty() {
         let message = "the fleet started fewer machines than asked for and does not say why".to_owned();
-        return FleetFailure::Create { reason: CreateReason::LaunchFailed, message };
+        return FleetFailure::Create { reason: CreateReason::InternalError, message };
     }
     if errors.iter().all(means_elsewhere) {
         return FleetFailure::InsufficientCapacity(message);
     }
     let texts: Vec<String> = errors.iter().map(|error| api_error(error).to_string()).collect();
-    let reason = CreateReason::of(&texts.join("; "));
+    let reason = match CreateReason::of(&texts.join("; ")) {
+        // Of an EC2 in trouble, unless another pool's error is a refusal: that is the greatest reason of them.
+        CreateReason::LaunchFailed => {
+            let own = errors.iter().filter(|error| !means_elsewhere(error));
+            own.map(|error| api_error(error).launch_reason()).max().unwrap_or(CreateReason::LaunchFailed)
+        }
+        reason => reason,
+    };
     FleetFailure::Create { reason, message: format!("{}: {message}", reason.advice()) }
 }

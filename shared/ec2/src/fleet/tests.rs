@@ -240,6 +240,21 @@ fn a_fleet_without_machines_is_a_stock_out_only_when_every_error_is_one() {
     assert!(!is_stock_out(&[]));
 }
 
+#[test]
+fn a_fleet_of_an_ec2_in_trouble_is_refused_only_if_another_error_refuses_it() {
+    let error = |code: &str| FleetPoolError { code: code.into(), message: "x".into(), instance_type: "m5.large".into(), zone: "a".into() };
+    let reason = |codes: &[&str]| match failure(&codes.iter().map(|code| error(code)).collect::<Vec<_>>()) {
+        FleetFailure::Create { reason, .. } => Some(reason.as_str()),
+        FleetFailure::InsufficientCapacity(_) => None,
+    };
+    assert_eq!(reason(&["Unavailable"]), Some("InternalError"));
+    assert_eq!(reason(&["InsufficientInstanceCapacity", "InternalFailure"]), Some("InternalError"), "no capacity is no refusal");
+    assert_eq!(reason(&[]), Some("InternalError"), "nothing was said");
+    assert_eq!(reason(&["Throttling"]), Some("RequestLimitExceeded"));
+    assert_eq!(reason(&["Unavailable", "InvalidBlockDeviceMapping"]), Some("LaunchFailed"));
+    assert_eq!(reason(&["Unavailable", "UnauthorizedOperation"]), Some("Unauthorized"));
+}
+
 fn facts_of(name: &str) -> InstanceTypeFacts {
     crate::facts::offline::types().into_iter().find(|facts| facts.name == name).unwrap()
 }

@@ -216,7 +216,7 @@ const NO_EVENT: &str = "";
 const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
     (503, "RequestLimitExceeded", "Request limit exceeded.", Again("RequestLimitExceeded"), NO_EVENT),
     (500, "InternalError", "An internal error has occurred", Again("InternalError"), NO_EVENT),
-    (503, "Unavailable", "The server is overloaded.", Again("LaunchFailed"), NO_EVENT),
+    (503, "Unavailable", "The server is overloaded.", Again("InternalError"), NO_EVENT),
     (403, "UnauthorizedOperation", "You are not authorized to perform this operation.", Again("Unauthorized"), REFUSED),
     (403, "UnauthorizedOperation", "No, with an explicit deny in a service control policy", Again("Unauthorized"), REFUSED),
     (403, "UnauthorizedOperation", "No, with an explicit deny in a permissions boundary", Again("Unauthorized"), REFUSED),
@@ -261,7 +261,7 @@ const OF_FLEETS: &[(u16, &str, &str, Means, &str)] = &[
     (400, "InvalidLaunchTemplateName.NotFoundException", "It does not exist.", Again("LaunchFailed"), NO_EVENT),
     (400, "InvalidLaunchTemplateId.NotFound", "It does not exist.", Again("LaunchTemplateNotFound"), NO_EVENT),
     (400, "PendingVerification", "Your account is currently being verified.", Again("AccountPendingVerification"), REFUSED),
-    (400, "IdempotentParameterMismatch", "The token was used with other parameters.", Again("LaunchFailed"), NO_EVENT),
+    (400, "IdempotentParameterMismatch", "The token was used with other parameters.", Again("InternalError"), NO_EVENT),
     // No other offering would do better (ADR 0024).
     (400, "MaxFleetCountExceeded", "You have too many fleets.", Again("FleetQuotaExceeded"), QUOTA),
     (500, "InsufficientInstanceCapacity", "There is not enough capacity.", Elsewhere(Out::Pools), NO_EVENT),
@@ -362,6 +362,7 @@ fn templates() -> Vec<Row> {
     let refused = errors(OF_EC2).chain(errors(&own)).map(|error| {
         let ending = match error.code {
             "RequestLimitExceeded" | "InternalError" => Ending::after(asked, error.code),
+            "Unavailable" => Ending::after(asked, "InternalError"),
             "UnauthorizedOperation" => Ending::after(asked, "Unauthorized").with_event(REFUSED),
             "InvalidParameterValue" | "LaunchTemplateLimitExceeded" => Ending::after(asked, "LaunchFailed").with_event(REFUSED),
             _ => Ending::after(asked, "LaunchFailed"),
@@ -369,7 +370,7 @@ fn templates() -> Vec<Row> {
         row(Failure::Refused(error), ending)
     });
     let replies = REPLIES.map(|reply| {
-        let ending = if reply == Reply::Empty { Ending::launched(asked) } else { Ending::after(asked, "LaunchFailed") };
+        let ending = if reply == Reply::Empty { Ending::launched(asked) } else { Ending::after(asked, "InternalError") };
         row(Failure::Reply(reply), ending)
     });
     refused.chain(replies).collect()
@@ -384,7 +385,7 @@ fn untold() -> Vec<Row> {
         let refused = errors(OF_EC2).chain(errors(&own)).map(Failure::Refused);
         for failure in refused.chain(REPLIES.map(Failure::Reply)) {
             let asked = Asked::OnDemand;
-            rows.push(Row { action, failure, times: 2, since, asked, ending: Ending::after(asked, "LaunchFailed") });
+            rows.push(Row { action, failure, times: 2, since, asked, ending: Ending::after(asked, "InternalError") });
         }
     }
     rows
@@ -407,7 +408,7 @@ fn fleets() -> Vec<Row> {
             }
         }
         for reply in REPLIES {
-            let ending = if reply == Reply::Empty { Ending::launched(asked) } else { Ending::after(asked, "LaunchFailed") };
+            let ending = if reply == Reply::Empty { Ending::launched(asked) } else { Ending::after(asked, "InternalError") };
             rows.push(row(Failure::Reply(reply), ending));
         }
     }
