@@ -194,7 +194,7 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     let min_values = if settings.scheduling.lower_min_values { MinValuesPolicy::BestEffort } else { MinValuesPolicy::Strict };
     let changed = BTreeSet::new();
     let measured = measured.into_iter().map(|stored| stored.value).collect();
-    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices: BTreeMap::new() };
+    let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, now, shifted, prices: BTreeMap::new() };
     let (access, left_to_others) = ((&record.value.info).into(), u32::from(settings.clusters.len() > 1));
     Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access, min_values, left_to_others, now }))
 }

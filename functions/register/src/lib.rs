@@ -178,14 +178,15 @@ async fn reconcile_changing<P: Rights>(
 async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut report: Report) -> Result<Report, HandleError> {
     let objects = ClusterObjects::default();
     let run = Run { ports, cluster, objects: &objects, silence: None };
-    let (mut of_pools, mut of_nodes) = (Report::default(), Report::default());
-    let (recorded, told, measured) = join!(
+    let mut of_pools = Report::default();
+    // First: whether nodes that are too small confirm each other is told with them.
+    let measured = run.store_measurements(&work.measurements, &work.shortfalls, &mut report).await;
+    run.report_shortfalls(&work.shortfalls, measured.as_deref().unwrap_or_default(), &mut report).await;
+    let (recorded, told) = join!(
         record_decisions(ports.store(), cluster, &report.decisions),
         pool_health::store_outcomes(ports, cluster, &work.outcomes, &mut of_pools),
-        run.store_measurements(&work.measurements, &work.shortfalls, &mut of_nodes),
     );
     report.absorb(of_pools);
-    report.absorb(of_nodes);
     recorded.count_failure(&mut report, "decisions_unrecorded");
     told.and(measured)?;
     if work.waiting {
@@ -210,7 +211,7 @@ struct Work {
     /// By the NodePool of their claim.
     outcomes: Vec<(OwnerReference, LaunchOutcome)>,
     measurements: Vec<Measurement>,
-    shortfalls: Vec<Shortfall>,
+    shortfalls: Vec<(Claim, Shortfall)>,
 }
 
 /// Whether a claim, or the Node that was read, has changed meanwhile: what is read again is right.
@@ -275,7 +276,8 @@ impl<P: Rights> Run<'_, P> {
                         let outcome = pool_health::outcome(before, &claim.value);
                         work.outcomes.extend(outcome.map(|outcome| (before.spec.owner.clone(), outcome)));
                         work.measurements.extend(measured::measurement(before, &claim.value, &self.objects.nodes));
-                        work.shortfalls.extend(measured::shortfall(before, &claim.value, &self.objects.nodes));
+                        let short = measured::shortfall(before, &claim.value, &self.objects.nodes);
+                        work.shortfalls.extend(short.map(|short| (claim.value.clone(), short)));
                         work.waiting |= is_waiting(&claim.value, clock.now());
                         if wants_tags(&claim.value) {
                             work.untagged.insert(claim.value.key.name.clone(), claim);
@@ -345,9 +347,6 @@ impl<P: Rights> Run<'_, P> {
         }
         if claim.value != before.value {
             write_mirror(self.ports.cluster(), &claim.value).await.count_failure(report, "mirrors_failed");
-        }
-        if let Some(short) = measured::shortfall(&before.value, &claim.value, &self.objects.nodes) {
-            self.report_shortfall(&claim.value, &short, now, report).await;
         }
         Ok(claim)
     }

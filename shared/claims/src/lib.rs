@@ -56,7 +56,7 @@ pub use function::{Function, Limits};
 pub use function_health::{FunctionHealth, Overdue};
 pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};
-pub use measured::{MeasuredMemory, Measurement, ShortAmount, Shortfall};
+pub use measured::{MeasuredMemory, Measurement, ShortAmount, Shortfall, SmallNode, SmallNodes};
 pub use mirror::{annotations_of, holds, labels_of, mirror};
 pub use phase::Phase;
 pub use pool_health::{LaunchOutcome, PoolHealth, update_health};

@@ -1,16 +1,21 @@
 //! The memory that nodes have reported, and of what they had too little (aws 3.8). Pure.
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Machine};
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use whittle_api::labels;
-use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
+use whittle_units::{InstanceId, Quantity, Resources, SignedDuration, Timestamp};
 
 /// How long an image's measurements are kept after the last one: it is no longer in use by then.
 const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// Measurements that are older than this are written again, so that those of an image in use do not expire.
 const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// How long after one node that is too small a second one of its kind confirms it. A single one may be an odd one, such as one whose disks
+/// were not formatted in time.
+const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_hours(48);
+/// How long types are planned with what two nodes had. Then one machine is tried again: whatever made them small may be over.
+const BELIEVED_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Settings of node classes for which an image's shortfalls are kept. For each one more those of another are forgotten: if they are in use,
 /// they are found again, by one machine for each type.
 const SETTINGS_MAX: usize = 16;
@@ -24,11 +29,24 @@ pub struct MeasuredMemory {
     pub image_id: String,
     /// The smallest amount by instance type.
     pub by_type: BTreeMap<String, Quantity>,
-    /// Of what nodes had too little allocatable for the pods that they were launched for, and the least that they had: by the hash of their
-    /// node class, whose user data may be the cause, and by instance type (ADR 0078).
+    /// Nodes that had too little allocatable for the pods that they were launched for (ADR 0078). An earlier release kept `too_little`
+    /// instead, the least that any node had: nobody knows of how many, so that is not read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub too_little: BTreeMap<String, BTreeMap<String, Resources>>,
+    pub small_nodes: SmallNodes,
     pub updated_at: Timestamp,
+}
+
+/// By the hash of the node class, whose user data may be the cause, by instance type and by resource: the last two nodes, the latest last.
+pub type SmallNodes = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<SmallNode>>>>;
+
+/// A node that had too little of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SmallNode {
+    pub instance: InstanceId,
+    /// What it had, or another node of its kind that has more.
+    pub amount: Quantity,
+    /// When it was found.
+    pub at: Timestamp,
 }
 
 impl Record for MeasuredMemory {
@@ -45,22 +63,29 @@ impl Record for MeasuredMemory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measurement {
     pub image_id: String,
+    /// The hash of the node class that the machine was launched with; empty if it is not known.
+    pub class_hash: String,
     pub instance_type: String,
     pub memory: Quantity,
+    /// What it has for pods, before the huge pages that NodeOverlays give the type are taken from its memory.
+    pub allocatable: Resources,
 }
 
 impl Measurement {
-    /// The measurement of a machine. `None` if its node reports less than half of the estimate, or more than twice: a node
-    /// writes its own status, and no hypervisor takes that much.
+    /// The measurement of the claim's machine, whose node has this memory. `None` if it is less than half of the estimate, or more than
+    /// twice: a node writes its own status, and no hypervisor takes that much.
     #[must_use]
-    pub fn of(machine: &crate::Machine, reported: Quantity) -> Option<Self> {
+    pub fn of(claim: &Claim, reported: Quantity, allocatable: &Resources) -> Option<Self> {
+        let machine = claim.machine()?;
         let estimated = machine.capacity.get("memory");
         let is_plausible = !reported.is_zero() && reported.times(2) >= estimated && reported <= estimated.times(2);
         let is_known = !machine.image_id.is_empty() && !machine.instance_type.is_empty();
         (is_plausible && is_known).then(|| Self {
             image_id: machine.image_id.clone(),
+            class_hash: class_hash(claim),
             instance_type: machine.instance_type.clone(),
             memory: reported,
+            allocatable: CHECKED.map(|(resource, _)| (resource, of_types(resource, allocatable, machine))).into(),
         })
     }
 }
@@ -73,6 +98,7 @@ pub struct Shortfall {
     /// The hash of the node class that the machine was launched with.
     pub class_hash: String,
     pub instance_type: String,
+    pub instance: InstanceId,
     /// What it has too little of: what the pods need, what was planned, and what it has.
     pub amounts: Vec<ShortAmount>,
 }
@@ -87,7 +113,7 @@ pub struct ShortAmount {
     /// The same before the huge pages that NodeOverlays give the type, which are taken from the memory of each NodePool's types: what types
     /// are planned with.
     pub of_types: Quantity,
-    /// Whether the types of the node class are planned with it from now on.
+    /// Whether the types of the node class are planned with it if a second node has as little.
     pub is_believed: bool,
 }
 
@@ -102,16 +128,20 @@ impl Shortfall {
             // Where the plan did not fit either, the node is not the cause. What it does not report yet it has all the same.
             let is_short = found < requested && requested <= planned && !found.is_zero();
             let is_believed = !is_bounded || found.times(2) >= planned;
-            let of_types = if resource == "memory" { found.plus(huge_pages(&machine.allocatable)) } else { found };
+            let of_types = of_types(resource, allocatable, machine);
             is_short.then_some(ShortAmount { resource, requested, planned, found, of_types, is_believed })
         };
         let amounts: Vec<ShortAmount> = CHECKED.into_iter().filter_map(amount).collect();
-        let class_hash = claim.annotations.get(labels::NODE_CLASS_HASH).cloned().unwrap_or_default();
-        let (image_id, instance_type) = (machine.image_id.clone(), machine.instance_type.clone());
-        (!amounts.is_empty()).then_some(Self { image_id, class_hash, instance_type, amounts })
+        (!amounts.is_empty()).then(|| Self {
+            image_id: machine.image_id.clone(),
+            class_hash: class_hash(claim),
+            instance_type: machine.instance_type.clone(),
+            instance: machine.instance_id.clone(),
+            amounts,
+        })
     }
 
-    /// Whether something of it is used for later plans.
+    /// Whether something of it is used for later plans, once a second node confirms it.
     #[must_use]
     pub fn is_believed(&self) -> bool {
         let is_known = !self.image_id.is_empty() && !self.class_hash.is_empty() && !self.instance_type.is_empty();
@@ -119,9 +149,22 @@ impl Shortfall {
     }
 }
 
-fn huge_pages(allocatable: &Resources) -> Quantity {
-    let pages = allocatable.iter().filter(|(name, _)| name.starts_with("hugepages-"));
-    pages.fold(Quantity::ZERO, |sum, (_, amount)| sum.plus(amount))
+fn class_hash(claim: &Claim) -> String {
+    claim.annotations.get(labels::NODE_CLASS_HASH).cloned().unwrap_or_default()
+}
+
+/// What a node has of a resource, before the huge pages that were planned for its machine.
+fn of_types(resource: &str, allocatable: &Resources, machine: &Machine) -> Quantity {
+    let found = allocatable.get(resource);
+    let pages = machine.allocatable.iter().filter(|(name, _)| resource == "memory" && name.starts_with("hugepages-"));
+    pages.fold(found, |sum, (_, amount)| sum.plus(amount))
+}
+
+/// What the last two nodes that were too small had, if that is still used for plans: the larger of the two amounts.
+fn believed(nodes: &[SmallNode], now: Timestamp) -> Option<Quantity> {
+    let is_current = nodes.last().is_some_and(|latest| now.duration_since(latest.at) < BELIEVED_FOR);
+    let is_confirmed = nodes.len() > 1;
+    nodes.iter().map(|node| node.amount).max().filter(|_| is_current && is_confirmed)
 }
 
 impl MeasuredMemory {
@@ -131,35 +174,77 @@ impl MeasuredMemory {
         let mut next = known.cloned().unwrap_or_else(|| Self {
             image_id: image_id.to_owned(),
             by_type: BTreeMap::new(),
-            too_little: BTreeMap::new(),
+            small_nodes: SmallNodes::new(),
             updated_at: now,
         });
+        next.forget_old(now);
         for one in new.iter().filter(|one| one.image_id == image_id) {
             let least = next.by_type.entry(one.instance_type.clone()).or_insert(one.memory);
             *least = one.memory.min(*least);
         }
         for one in short.iter().filter(|one| one.image_id == image_id && one.is_believed()) {
-            next.add(one);
+            next.add(one, now);
         }
+        // Afterwards: nodes that were found together may be as different as others.
+        new.iter().filter(|one| one.image_id == image_id).for_each(|one| next.raise(one));
         let is_news = match known {
-            None => !next.by_type.is_empty() || !next.too_little.is_empty(),
-            Some(known) => known.by_type != next.by_type || known.too_little != next.too_little,
+            None => !next.by_type.is_empty() || !next.small_nodes.is_empty(),
+            Some(known) => known.by_type != next.by_type || known.small_nodes != next.small_nodes,
         };
         let is_old = known.is_some_and(|known| now.duration_since(known.updated_at) >= RENEWED_AFTER);
         next.updated_at = now;
         (is_news || is_old).then_some(next)
     }
 
-    fn add(&mut self, short: &Shortfall) {
-        if !self.too_little.contains_key(&short.class_hash) && self.too_little.len() >= SETTINGS_MAX {
-            self.too_little.pop_first();
+    /// What types have for pods at most, with the settings of a node class: of what two nodes had too little.
+    #[must_use]
+    pub fn too_little_of(&self, class_hash: &str, now: Timestamp) -> BTreeMap<String, Resources> {
+        let mut found: BTreeMap<String, Resources> = BTreeMap::new();
+        for (instance_type, by_resource) in self.small_nodes.get(class_hash).into_iter().flatten() {
+            for (resource, nodes) in by_resource {
+                if let Some(most) = believed(nodes, now) {
+                    found.entry(instance_type.clone()).or_default().set(resource, most);
+                }
+            }
         }
-        let of_settings = self.too_little.entry(short.class_hash.clone()).or_default();
+        found
+    }
+
+    /// Drops what confirms nothing any more.
+    fn forget_old(&mut self, now: Timestamp) {
+        self.small_nodes.retain(|_, by_type| {
+            by_type.retain(|_, by_resource| {
+                by_resource.retain(|_, nodes| nodes.last().is_some_and(|latest| now.duration_since(latest.at) < CONFIRMED_WITHIN));
+                !by_resource.is_empty()
+            });
+            !by_type.is_empty()
+        });
+    }
+
+    fn add(&mut self, short: &Shortfall, now: Timestamp) {
+        if !self.small_nodes.contains_key(&short.class_hash) && self.small_nodes.len() >= SETTINGS_MAX {
+            self.small_nodes.pop_first();
+        }
+        let of_settings = self.small_nodes.entry(short.class_hash.clone()).or_default();
         let of_type = of_settings.entry(short.instance_type.clone()).or_default();
         for amount in short.amounts.iter().filter(|amount| amount.is_believed) {
-            let known = of_type.get(amount.resource);
-            let is_less = known.is_zero() || amount.of_types < known;
-            of_type.set(amount.resource, if is_less { amount.of_types } else { known });
+            let nodes = of_type.entry(amount.resource.to_owned()).or_default();
+            nodes.retain(|node| node.instance != short.instance && now.duration_since(node.at) < CONFIRMED_WITHIN);
+            // The last two: if they have less than another before them, that was the odd one.
+            if nodes.len() > 1 {
+                nodes.remove(0);
+            }
+            nodes.push(SmallNode { instance: short.instance.clone(), amount: amount.of_types, at: now });
+        }
+    }
+
+    /// A node has more than others of its kind that were too small: so may the next.
+    fn raise(&mut self, one: &Measurement) {
+        let of_settings = self.small_nodes.get_mut(&one.class_hash);
+        let Some(of_type) = of_settings.and_then(|by_type| by_type.get_mut(&one.instance_type)) else { return };
+        for (resource, nodes) in of_type {
+            let has = one.allocatable.get(resource);
+            nodes.iter_mut().for_each(|node| node.amount = node.amount.max(has));
         }
     }
 }
@@ -174,7 +259,13 @@ mod tests {
     }
 
     fn one(instance_type: &str, mebibytes: i64) -> Measurement {
-        Measurement { image_id: "ami-1".into(), instance_type: instance_type.into(), memory: Quantity::from_mebibytes(mebibytes) }
+        Measurement {
+            image_id: "ami-1".into(),
+            class_hash: "7".into(),
+            instance_type: instance_type.into(),
+            memory: Quantity::from_mebibytes(mebibytes),
+            allocatable: Resources::new(),
+        }
     }
 
     #[test]
@@ -249,8 +340,13 @@ mod tests {
         allocatable.set("memory", "14Gi".parse().unwrap());
         let short = Shortfall::of(&claim, &allocatable).unwrap();
         assert_eq!(short.amounts[0].found, "14Gi".parse().unwrap(), "this is what the node has");
-        let known = MeasuredMemory::after(None, "ami-1", &[], &[short], at(0)).unwrap();
-        assert_eq!(known.too_little["7"]["m5.large"].get("memory"), "17Gi".parse().unwrap());
+        let second = Shortfall { instance: "i-2".into(), ..short.clone() };
+        let known = MeasuredMemory::after(None, "ami-1", &[], &[short, second], at(0)).unwrap();
+        assert_eq!(known.too_little_of("7", at(0))["m5.large"].get("memory"), "17Gi".parse().unwrap());
+        let crate::Phase::Launched { machine } = &mut claim.phase else { panic!("{:?}", claim.phase) };
+        machine.capacity.set("memory", "17Gi".parse().unwrap());
+        let shown = Measurement::of(&claim, "17Gi".parse().unwrap(), &allocatable);
+        assert_eq!(shown.map(|shown| shown.allocatable.get("memory")), Some("17Gi".parse().unwrap()), "both are compared");
     }
 
     #[test]
@@ -264,23 +360,111 @@ mod tests {
         assert!(!unknown.is_believed(), "it is not known what it was launched with");
     }
 
+    /// A node of type m5.large that has so much cpu, in thousandths, where its pods need 3500.
+    fn small(hash: &str, instance: &str, found: i64) -> Shortfall {
+        let short = lacking("3500m", "cpu", &format!("{found}m")).unwrap().0;
+        Shortfall { class_hash: hash.to_owned(), instance: instance.into(), ..short }
+    }
+
+    /// A node of the same type that has so much cpu.
+    fn shown(hash: &str, found: i64) -> Measurement {
+        let allocatable = Resources::from([("cpu", Quantity::from_milli(found))]);
+        Measurement { class_hash: hash.into(), allocatable, ..one("m5.large", 7700) }
+    }
+
+    /// After these nodes were found, each a day after the one before; the first on day 0.
+    fn found_daily(nodes: &[Shortfall]) -> MeasuredMemory {
+        let mut known = None;
+        for (day, node) in (0..).zip(nodes) {
+            known = MeasuredMemory::after(known.as_ref(), "ami-1", &[], std::slice::from_ref(node), at(day)).or(known);
+        }
+        known.unwrap()
+    }
+
+    /// What the type is planned with.
+    fn cpu(known: &MeasuredMemory, hash: &str, now: Timestamp) -> Option<i64> {
+        known.too_little_of(hash, now).get("m5.large").map(|most| most.get("cpu").milli())
+    }
+
+    fn hours(hours: i64) -> Timestamp {
+        at(0) + SignedDuration::from_hours(hours)
+    }
+
     #[test]
-    fn the_least_that_nodes_had_is_kept_by_the_settings_of_their_class() {
-        let short = |hash: &str, found: &str| Shortfall { class_hash: hash.to_owned(), ..lacking("3500m", "cpu", found).unwrap().0 };
-        let first = MeasuredMemory::after(None, "ami-1", &[], &[short("7", "3200m"), short("8", "3400m")], at(0)).unwrap();
-        let cpu = |known: &MeasuredMemory, hash: &str| known.too_little[hash]["m5.large"].get("cpu").milli();
-        assert_eq!((cpu(&first, "7"), cpu(&first, "8")), (3200, 3400));
-        assert_eq!(MeasuredMemory::after(Some(&first), "ami-1", &[], &[short("7", "3300m")], at(1)), None, "it is no less");
-        let less = MeasuredMemory::after(Some(&first), "ami-1", &[], &[short("7", "3100m")], at(1)).unwrap();
-        assert_eq!((cpu(&less, "7"), cpu(&less, "8")), (3100, 3400));
-        assert_eq!(MeasuredMemory::after(Some(&less), "ami-2", &[], &[short("7", "2500m")], at(1)), None, "of another image");
-        let many: Vec<Shortfall> = (0..1_000).map(|hash| short(&hash.to_string(), "3200m")).collect();
-        let bounded = MeasuredMemory::after(Some(&less), "ami-1", &[], &many, at(1)).unwrap();
-        assert!(bounded.too_little.len() <= SETTINGS_MAX && bounded.too_little.contains_key("999"));
-        let one_more = MeasuredMemory::after(Some(&bounded), "ami-1", &[], &[short("9999", "3200m")], at(1)).unwrap();
-        let kept = bounded.too_little.keys().filter(|hash| one_more.too_little.contains_key(*hash)).count();
-        assert_eq!((one_more.too_little.len(), kept), (SETTINGS_MAX, SETTINGS_MAX - 1), "one makes room, and not all");
+    fn one_odd_node_changes_no_plan() {
+        let first = found_daily(&[small("7", "i-1", 3200)]);
+        assert_eq!(cpu(&first, "7", at(0)), None);
+        let again = MeasuredMemory::after(Some(&first), "ami-1", &[], &[small("7", "i-1", 3100)], at(0)).unwrap();
+        assert_eq!(cpu(&again, "7", at(0)), None, "it is the same node");
+        let others = [small("8", "i-2", 3200), Shortfall { instance_type: "c5.large".into(), ..small("7", "i-3", 3200) }];
+        let beside = MeasuredMemory::after(Some(&first), "ami-1", &[], &others, at(0)).unwrap();
+        assert!(["7", "8"].iter().all(|hash| beside.too_little_of(hash, at(0)).is_empty()), "they are of other kinds");
+        assert_eq!(MeasuredMemory::after(Some(&first), "ami-2", &[], &[small("7", "i-2", 3200)], at(0)), None, "of another image");
+        let late = MeasuredMemory::after(Some(&first), "ami-1", &[], &[small("7", "i-2", 3200)], at(2)).unwrap();
+        assert_eq!(cpu(&late, "7", at(2)), None, "two odd nodes in a long time are two odd nodes");
+    }
+
+    #[test]
+    fn what_two_nodes_had_is_planned_with_for_a_day_and_the_larger_amount_of_both() {
+        let two = [small("7", "i-1", 3200), small("7", "i-2", 3100)];
+        for (nodes, most) in [(&two[..], 3200), (&[two[1].clone(), two[0].clone()][..], 3200)] {
+            let known = MeasuredMemory::after(None, "ami-1", &[], nodes, at(0)).unwrap();
+            assert_eq!((cpu(&known, "7", at(0)), cpu(&known, "7", hours(23))), (Some(most), Some(most)));
+            assert_eq!((cpu(&known, "7", hours(24)), cpu(&known, "8", at(0))), (None, None));
+        }
+        let both = MeasuredMemory::after(None, "ami-1", &[], &two, at(0)).unwrap();
+        let third = MeasuredMemory::after(Some(&both), "ami-1", &[], &[small("7", "i-3", 3000)], hours(1)).unwrap();
+        assert_eq!(cpu(&third, "7", hours(1)), Some(3100), "the one with more was the odd one");
+    }
+
+    #[test]
+    fn one_machine_a_day_tries_again() {
+        let known = found_daily(&[small("7", "i-1", 3200), small("7", "i-2", 3200)]);
+        assert_eq!((cpu(&known, "7", hours(47)), cpu(&known, "7", hours(48))), (Some(3200), None));
+        let tried = MeasuredMemory::after(Some(&known), "ami-1", &[], &[small("7", "i-3", 3200)], hours(49)).unwrap();
+        assert_eq!((cpu(&tried, "7", hours(72)), cpu(&tried, "7", hours(73))), (Some(3200), None));
+        let forgotten = MeasuredMemory::after(Some(&tried), "ami-1", &[], &[], hours(49 + 48)).unwrap();
+        assert_eq!(forgotten.small_nodes, SmallNodes::new());
+    }
+
+    #[test]
+    fn a_node_of_the_same_kind_that_has_more_raises_what_is_planned_with() {
+        let known = MeasuredMemory::after(None, "ami-1", &[], &[small("7", "i-1", 3200), small("7", "i-2", 3100)], at(0)).unwrap();
+        let after = |shown: Measurement| {
+            let next = MeasuredMemory::after(Some(&known), "ami-1", &[shown], &[], hours(1));
+            cpu(next.as_ref().unwrap_or(&known), "7", hours(1))
+        };
+        assert_eq!((after(shown("7", 3300)), after(shown("7", 4000))), (Some(3300), Some(4000)));
+        assert_eq!((after(shown("7", 3000)), after(shown("8", 4000))), (Some(3200), Some(3200)));
+        assert_eq!(after(Measurement { instance_type: "c5.large".into(), ..shown("7", 4000) }), Some(3200));
+        // The node that joins with the odd one shows it as such, whichever comes first.
+        let mixed = MeasuredMemory::after(None, "ami-1", &[shown("7", 4000)], &[small("7", "i-1", 3200)], at(0)).unwrap();
+        let mixed = MeasuredMemory::after(Some(&mixed), "ami-1", &[], &[small("7", "i-2", 3200)], at(0)).unwrap();
+        assert_eq!(cpu(&mixed, "7", at(0)), Some(4000));
+    }
+
+    #[test]
+    fn small_nodes_are_bounded_and_an_earlier_release_reads_past_them() {
+        let many: Vec<Shortfall> = (0..1_000).map(|hash| small(&hash.to_string(), "i-1", 3200)).collect();
+        let bounded = MeasuredMemory::after(None, "ami-1", &[], &many, at(1)).unwrap();
+        assert!(bounded.small_nodes.len() <= SETTINGS_MAX && bounded.small_nodes.contains_key("999"));
+        let one_more = MeasuredMemory::after(Some(&bounded), "ami-1", &[], &[small("9999", "i-1", 3200)], at(1)).unwrap();
+        let kept = bounded.small_nodes.keys().filter(|hash| one_more.small_nodes.contains_key(*hash)).count();
+        assert_eq!((one_more.small_nodes.len(), kept), (SETTINGS_MAX, SETTINGS_MAX - 1), "one makes room, and not all");
+        let burst: Vec<Shortfall> = (0..1_000).map(|node| small("7", &format!("i-{node}"), 3200)).collect();
+        let of_one = MeasuredMemory::after(None, "ami-1", &[], &burst, at(1)).unwrap();
+        assert_eq!(of_one.small_nodes["7"]["m5.large"]["cpu"].len(), 2);
         let text = serde_json::to_value(MeasuredMemory::after(None, "ami-1", &[one("m5.large", 7700)], &[], at(0))).unwrap();
-        assert_eq!(text.get("too_little"), None, "nothing is stored for none");
+        assert_eq!((text.get("small_nodes"), text.get("too_little")), (None, None), "nothing is stored for none");
+    }
+
+    #[test]
+    fn what_an_earlier_release_learned_of_one_node_is_not_planned_with() {
+        let stored = r#"{"image_id": "ami-1", "by_type": {"m5.large": "7690Mi"}, "updated_at": "2026-11-01T00:00:00Z",
+            "too_little": {"7": {"m5.large": {"cpu": "3200m"}}}}"#;
+        let known: MeasuredMemory = serde_json::from_str(stored).unwrap();
+        assert_eq!((known.by_type["m5.large"], cpu(&known, "7", known.updated_at)), (Quantity::from_mebibytes(7690), None));
+        let now = serde_json::to_string(&found_daily(&[small("7", "i-1", 3200)])).unwrap();
+        assert_eq!(serde_json::from_str::<MeasuredMemory>(&now).unwrap(), found_daily(&[small("7", "i-1", 3200)]));
     }
 }

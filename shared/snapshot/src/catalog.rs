@@ -131,6 +131,8 @@ pub struct TypeInputs {
     pub reserved: Reserved,
     /// What nodes of each image reported.
     pub measured: Vec<MeasuredMemory>,
+    /// The time of the decision: what nodes had too little of counts for a day.
+    pub now: Timestamp,
     /// Zones in which nothing is launched.
     pub shifted: ShiftedZones,
     /// Prices of types of which EC2 publishes none: see [`whittle_solver::overlays::missing_prices`].
@@ -144,8 +146,9 @@ impl TypeInputs {
         Unavailable { shifted_zone_ids: self.shifted.ids.clone(), ..unavailable(stock_outs, now) }
     }
     /// Of what nodes of an image had too little with the settings of the class, by type.
-    fn too_little_of(&self, image_id: &str, class: &NodeClassRecord) -> Option<&BTreeMap<String, Resources>> {
-        self.measured.iter().find(|measured| measured.image_id == image_id)?.too_little.get(&class.hash)
+    fn too_little_of(&self, image_id: &str, class: &NodeClassRecord) -> Option<BTreeMap<String, Resources>> {
+        let measured = self.measured.iter().find(|measured| measured.image_id == image_id)?;
+        Some(measured.too_little_of(&class.hash, self.now))
     }
     /// The memory that nodes of an image of the class reported, by type.
     fn measured_of(&self, image_id: &str) -> Option<&BTreeMap<String, Quantity>> {
@@ -182,8 +185,9 @@ impl ClassParts {
     /// Adds what nodes of each type reported with the image that the class gives the type now.
     fn measure(&mut self, record: &NodeClassRecord, inputs: &TypeInputs, catalog: &Catalog) {
         let of_images = record.amis.iter().filter_map(|ami| inputs.measured_of(&ami.id));
-        let short = record.amis.iter().filter_map(|ami| inputs.too_little_of(&ami.id, record));
-        let names = of_images.flat_map(BTreeMap::keys).chain(short.flat_map(BTreeMap::keys));
+        let short = |ami: &ResolvedAmi| Some((ami.id.clone(), inputs.too_little_of(&ami.id, record)?));
+        let short: BTreeMap<String, BTreeMap<String, Resources>> = record.amis.iter().filter_map(short).collect();
+        let names = of_images.flat_map(BTreeMap::keys).chain(short.values().flat_map(BTreeMap::keys));
         let names: BTreeSet<&str> = names.map(String::as_str).collect();
         if names.is_empty() {
             return;
@@ -196,7 +200,7 @@ impl ClassParts {
             if let Some(memory) = inputs.measured_of(image).and_then(|by_type| by_type.get(name)) {
                 self.measured_memory.insert(name.clone(), *memory);
             }
-            if let Some(short) = inputs.too_little_of(image, record).and_then(|by_type| by_type.get(name)) {
+            if let Some(short) = short.get(image).and_then(|by_type| by_type.get(name)) {
                 self.measured_allocatable.insert(name.clone(), short.clone());
             }
         }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use whittle_api::karpenter::{NodePool, Requirement, ResolvedPlacementGroup};
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{MeasuredMemory, NodeClassRecord, OfferingKey, ShiftedZones, StockOut};
+use whittle_claims::{MeasuredMemory, NodeClassRecord, OfferingKey, ShiftedZones, SmallNode, StockOut};
 use whittle_ec2::facts::offline;
 use whittle_ec2::instance_types::Settings;
 use whittle_model::scheduling::InstanceTypes;
 use whittle_testkit::{at, node_class_reference};
-use whittle_units::{Quantity, Resources};
+use whittle_units::Quantity;
 
 #[test]
 fn an_ended_stock_out_makes_nothing_unavailable() {
@@ -105,6 +105,7 @@ fn of_measured_classes(
         settings: Settings::standard(),
         reserved: Reserved::default(),
         measured,
+        now: at(0),
         shifted: ShiftedZones::default(),
         prices: BTreeMap::new(),
     };
@@ -163,10 +164,17 @@ fn what_ec2_refuses_to_one_class_stays_available_to_one_that_is_otherwise_equal(
 #[test]
 fn what_nodes_had_too_little_of_counts_for_their_image_and_the_settings_of_their_class_alone() {
     let measured = |image_id: &str, hash: &str| {
-        let by_type = BTreeMap::from([("m5.large".to_owned(), Resources::from([("cpu", Quantity::from_milli(1_000))]))]);
-        let too_little = [(hash.to_owned(), by_type)].into();
-        MeasuredMemory { image_id: image_id.to_owned(), by_type: BTreeMap::new(), too_little, updated_at: at(0) }
+        let node = |instance: &str| SmallNode { instance: instance.into(), amount: Quantity::from_milli(1_000), at: at(-10) };
+        let by_resource = BTreeMap::from([("cpu".to_owned(), ["i-1", "i-2"].map(node).to_vec())]);
+        let by_type = BTreeMap::from([("m5.large".to_owned(), by_resource)]);
+        let small_nodes = [(hash.to_owned(), by_type)].into();
+        MeasuredMemory { image_id: image_id.to_owned(), by_type: BTreeMap::new(), small_nodes, updated_at: at(0) }
     };
+    let mut of_one = measured("ami-1", "1");
+    of_one.small_nodes.values_mut().flat_map(BTreeMap::values_mut).flat_map(BTreeMap::values_mut).for_each(|nodes| nodes.truncate(1));
+    let mut of_old = measured("ami-1", "1");
+    let old = of_old.small_nodes.values_mut().flat_map(BTreeMap::values_mut).flat_map(BTreeMap::values_mut).flatten();
+    old.for_each(|node| node.at = at(-24 * 3_600));
     let cpu = |measured: MeasuredMemory| {
         let types = of_measured_classes(&[], vec![measured], |record| record.hash = "2".into());
         types.map(|types| types.iter().find(|one| one.name == "m5.large").unwrap().allocatable_of("cpu").milli())
@@ -175,4 +183,5 @@ fn what_nodes_had_too_little_of_counts_for_their_image_and_the_settings_of_their
     assert!(whole == other && whole > 1_000, "{whole}, {other}");
     assert_eq!(cpu(measured("ami-1", "1")), [1_000, whole]);
     assert_eq!(cpu(measured("ami-1", "2")), [whole, 1_000]);
+    assert_eq!((cpu(of_one), cpu(of_old)), ([whole, whole], [whole, whole]), "one node, and two of a day ago");
 }

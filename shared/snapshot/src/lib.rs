@@ -460,7 +460,7 @@ impl Offers {
         let Self { stock_outs, catalog, measured } = self;
         let reserved = Reserved::for_plans(classes, claims, &stock_outs, now);
         let prices = overlays::missing_prices(&objects.node_overlays);
-        let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, shifted, prices };
+        let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, now, shifted, prices };
         catalog::of_pools(&objects.node_pools, classes, &stock_outs, &inputs, catalog.as_deref(), now)
     }
 }

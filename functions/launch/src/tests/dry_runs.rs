@@ -261,6 +261,7 @@ fn facts() -> (Facts, NodeClassRecord) {
             settings: Settings::default().instance_types(),
             reserved: Reserved::default(),
             measured: Vec::new(),
+            now: at(0),
             shifted: ShiftedZones::default(),
             prices: Default::default(),
         },

@@ -262,6 +262,7 @@ fn types_of_the_call(least: u32, min_values: MinValuesPolicy) -> Option<usize> {
             settings: Settings::default().instance_types(),
             reserved,
             measured: Vec::new(),
+            now: at(0),
             shifted: ShiftedZones::default(),
             prices: Default::default(),
         },

@@ -1,17 +1,30 @@
 //! Nodes that are too small for the pods that their machines were launched for (ADR 0078).
 
 use super::over_sim::{owned, run_over, still};
-use super::{claim, node, ready};
+use super::{claim, node, now, ready};
 use futures::executor::block_on;
+use std::collections::BTreeMap;
 use whittle_api::labels;
-use whittle_claims::{MeasuredMemory, Phase};
-use whittle_ports::RecordReader;
+use whittle_claims::{MeasuredMemory, Phase, Revision, SmallNode};
+use whittle_ports::{RecordReader, Records};
 use whittle_units::Quantity;
 
-/// Pods that need so much of the four cores that were planned get a node that has this much. What is stored of it, by the hash of the class
-/// and the type, and what is told.
+/// Pods that need so much of the four cores that were planned get a node that has this much. What the type is planned with by then, and
+/// what is told.
 fn joined_with(requested: i64, found: i64) -> (Option<i64>, Vec<String>) {
+    joined_after(None, requested, found)
+}
+
+/// The same after another node of the type had this much.
+fn joined_after(other: Option<i64>, requested: i64, found: i64) -> (Option<i64>, Vec<String>) {
     let simulation = still();
+    if let Some(other) = other {
+        let node = SmallNode { instance: "i-other".into(), amount: Quantity::from_milli(other), at: now() };
+        let by_resource = BTreeMap::from([("cpu".to_owned(), vec![node])]);
+        let small_nodes = [("7".to_owned(), BTreeMap::from([("m5.large".to_owned(), by_resource)]))].into();
+        let known = MeasuredMemory { image_id: "ami".into(), by_type: BTreeMap::new(), small_nodes, updated_at: now() };
+        block_on(simulation.ports().write(&claim().key.cluster, &known, Revision::ABSENT)).unwrap();
+    }
     let mut own = owned(claim(), "a");
     own.spec.startup_taints.clear();
     own.spec.requests.set("cpu", Quantity::from_milli(requested));
@@ -25,21 +38,32 @@ fn joined_with(requested: i64, found: i64) -> (Option<i64>, Vec<String>) {
     let report = run_over(&simulation.ports());
     assert_eq!(report.counted("initialized"), 1);
     let stored = block_on(RecordReader::read::<MeasuredMemory>(&simulation.ports(), &own.key.cluster, "ami")).unwrap();
-    let known = stored.and_then(|stored| Some(stored.value.too_little.get("7")?.get("m5.large")?.get("cpu").milli()));
+    let known = stored.and_then(|stored| Some(stored.value.too_little_of("7", now()).get("m5.large")?.get("cpu").milli()));
     let events = simulation.world().cluster.events.clone();
     let told = events.into_iter().filter(|kept| kept.event.reason == "NodeTooSmall").map(|kept| kept.event.message).collect();
     (known, told)
 }
 
 #[test]
-fn a_node_on_which_its_own_pods_do_not_fit_is_told_and_planned_with() {
+fn a_node_on_which_its_own_pods_do_not_fit_is_told_and_planned_with_once_a_second_one_confirms_it() {
     let (known, told) = joined_with(3_500, 3_200);
-    assert_eq!(known, Some(3_200));
+    assert_eq!(known, None);
     assert_eq!(told.len(), 2, "on NodeClaim and NodePool: {told:?}");
     let text = &told[0];
-    for part in ["Node n (m5.large)", "cpu 3200m allocatable instead of 4, of which its pods need 3500m", "spec.kubelet", "from now on"] {
+    let amounts = "cpu 3200m allocatable instead of 4, of which its pods need 3500m";
+    for part in ["Node n (m5.large)", amounts, "spec.kubelet", "If a second node of this type is as small within two days"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let (known, told) = joined_after(Some(3_100), 3_500, 3_200);
+    assert_eq!((known, told.len()), (Some(3_200), 2));
+    assert!(told[0].contains("it is planned with at most cpu 3200m from now on, for a day"), "{told:?}");
+}
+
+#[test]
+fn one_odd_node_beside_one_that_is_large_enough_is_told_as_such() {
+    let (known, told) = joined_after(Some(4_000), 3_500, 3_200);
+    assert_eq!(known, Some(4_000), "which changes nothing");
+    assert!(told[0].contains("If a second node of this type") && !told[0].contains("from now on"), "{told:?}");
 }
 
 #[test]
