@@ -431,12 +431,16 @@ fn nodes_of<'o>(provider_id: &ProviderId, objects: &'o ClusterObjects) -> BTreeM
     nodes.map(|node| (node.metadata.name.as_str(), node.metadata.uid.as_str())).collect()
 }
 
-/// The same, with the Node of which the claim knows: a list may lack it, and its uid with it. One that the list has is another machine's.
+/// The same, with the Node of which the claim knows: a list may lack it, and its uid with it, and until a cloud controller manager has seen a
+/// Node it has no provider id. One with another's is another machine's.
 fn nodes_to_release<'o>(claim: &'o Claim, machine: &Machine, objects: &'o ClusterObjects) -> BTreeMap<&'o str, &'o str> {
     let mut nodes = nodes_of(&machine.provider_id, objects);
-    let named = claim.node_name().filter(|name| !objects.nodes.iter().any(|node| node.metadata.name == *name));
-    if let Some(name) = named {
-        nodes.entry(name).or_default();
+    if let Some(name) = claim.node_name() {
+        match objects.nodes.iter().find(|node| node.metadata.name == name) {
+            None => _ = nodes.insert(name, ""),
+            Some(node) if node.spec.provider_id.is_empty() => _ = nodes.insert(name, &node.metadata.uid),
+            Some(_) => {}
+        }
     }
     nodes
 }
