@@ -105,7 +105,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
             of.push(*id);
             continue;
         }
-        let id = list.push(class_of(builder, pod, &shape.value, &future_daemons, &mut relaxations));
+        let id = list.push(class_of(builder, pod, &shape.value, (daemons, &future_daemons), &mut relaxations));
         of.push(id);
         known.insert(shape, id);
     }
@@ -120,7 +120,7 @@ fn class_of(
     builder: &mut ProblemBuilder<'_>,
     pod: &Pod,
     shape: &PodShape<'_>,
-    daemons: &FutureDaemons,
+    (daemons, future_daemons): (&[Pod], &FutureDaemons),
     next_relaxation: &mut usize,
 ) -> Class {
     let labels = builder.groups.labels(shape.namespace, shape.labels);
@@ -136,7 +136,7 @@ fn class_of(
     let namespaces = &input.objects.namespaces;
     let near = pod.spec.affinity.as_ref().and_then(|a| a.pod_affinity.as_ref());
     let near = near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces));
-    let company = near.as_ref().and_then(|near| daemons.place_beside(builder, pod, near));
+    let company = near.as_ref().and_then(|near| future_daemons.place_beside(builder, pod, near));
     let kept = Kept { near, company, nodes: node_filter(builder, &spec) };
     let relaxations = relaxations(builder, &spec, shape, labels, &kept, next_relaxation);
     let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
