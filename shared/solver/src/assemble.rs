@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::builder::{ProblemBuilder, Questions};
+use super::future_daemons::FutureDaemons;
 use super::groups::SelectingGroups;
 use super::hash::Map;
 use super::ids::{ClassId, HostId, IdVec, Key, PodId, SetId};
@@ -45,7 +46,8 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
     let meter = Meter::default();
     let Selection { pods, rejected } = pods_to_place::select(&builder);
     let daemons = whittle_model::pods::daemon_pods(&input.objects.daemon_sets, &input.objects.pods);
-    let mut classes = pod_classes::build(&mut builder, &pods, &daemons);
+    let future_daemons = FutureDaemons::default();
+    let mut classes = pod_classes::build(&mut builder, &pods, (&daemons, &future_daemons));
     // Most runs have no pending pods: then the existing pods do not matter.
     let idle = pods.is_empty() && questions == Questions::One;
     let counted = if idle { IdVec::new() } else { counted_machines::collect(&mut builder, &pods) };
@@ -54,7 +56,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
     class_groups::join(&mut classes, &groups, &selecting);
     let to_avoid: BTreeSet<usize> = classes.list.iter().flat_map(|class| class.avoids.iter().copied()).collect();
     let Pools { list: pools, unusable: unusable_pools, catalogs, reservations } =
-        pools::build(&mut builder, &classes.dims, &daemons, &to_avoid);
+        pools::build(&mut builder, &classes.dims, (&daemons, &future_daemons), &to_avoid);
     let topology_domains = TopologyDomains::of(&pools, &unusable_pools, &catalogs, &groups, &builder);
     let membership = TopologyMembership::of(&groups, &counted, &topology_domains, &builder);
     let counts = membership.count(&groups, &counted, &selecting, &builder.sets, &builder.names, &meter);

@@ -3,12 +3,14 @@
 use super::bits::Bits;
 use super::builder::ProblemBuilder;
 use super::catalog::Catalog;
+use super::future_daemons::FutureDaemons;
 use super::groups::PodSelection;
 use super::ids::{IdVec, SetId, TypeId};
 use super::intern::Vals;
 use super::pod::allows_unnamed_host;
 use std::collections::BTreeSet;
-use whittle_api::k8s::{Pod, PodAffinityTerm, PriorityClass};
+use whittle_api::k8s::{Pod, PodAffinityTerm, PriorityClass, Taint, TaintEffect};
+use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::scheduling::Input;
@@ -16,7 +18,7 @@ use whittle_model::scheduling::Input;
 /// A DaemonSet that some pod must not be beside, on the machines of one NodePool.
 #[derive(Clone, Debug)]
 pub(crate) struct AvoidedDaemon {
-    /// Its place in the list of daemons.
+    /// Its place among the future daemons.
     pub(crate) at: usize,
     /// `namespace/name`.
     pub(crate) name: String,
@@ -30,29 +32,37 @@ pub(crate) fn priority_towards(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) ->
     may_avoid.then(|| priority(pod, &input.objects.priority_classes))
 }
 
-/// The daemons, by their place in the list, that the pod must not be beside. Those of lower priority are not among them: kube-scheduler
-/// places the pod first, or evicts them for it.
-pub(crate) fn avoided_by(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) -> Vec<usize> {
+/// The daemons, by their place among the future ones, that the pod must not be beside. Those of lower priority are not among them:
+/// kube-scheduler places the pod first, or evicts them for it.
+pub(crate) fn avoided_by(pod: &Pod, builder: &ProblemBuilder<'_>, (daemons, future): (&[Pod], &FutureDaemons)) -> Vec<usize> {
+    let input = builder.input;
     let Some(own) = priority_towards(pod, input, daemons) else { return Vec::new() };
     let selections = terms_by_host(pod).map(|term| PodSelection::of(term, &pod.metadata.namespace, &input.objects.namespaces));
     let selections: Vec<PodSelection> = selections.collect();
-    let is_avoided = |daemon: &Pod| {
-        let is_selected = selections.iter().any(|selection| selection.selects(&daemon.metadata.namespace, &daemon.metadata.labels));
-        is_selected && own <= priority(daemon, &input.objects.priority_classes)
+    // The template names a class alone; the pods that run have its value.
+    let is_avoided = |template: &Pod| {
+        let counted = place_of(daemons, template);
+        counted.is_some_and(|at| own <= priority(&daemons[at], &input.objects.priority_classes))
     };
-    daemons.iter().enumerate().filter(|(_, daemon)| is_avoided(daemon)).map(|(at, _)| at).collect()
+    future.selected(builder, &selections).into_iter().filter(|(_, template)| is_avoided(template)).map(|(at, _)| at).collect()
 }
 
-/// Where the daemons that some pod must not be beside run, of those that run on the types of a NodePool at all.
+/// Where the daemons that some pod must not be beside run, of those that run on the types of a NodePool at all. One that does not tolerate
+/// its startup taints may come later than the pod, and then not at all.
 pub(crate) fn of_template(
     builder: &mut ProblemBuilder<'_>,
-    daemons: &[Pod],
+    (daemons, future): (&[Pod], &FutureDaemons),
     avoided: &BTreeSet<usize>,
-    (template, catalog): (SetId, &Catalog),
+    (pool, template, catalog): (&NodePool, SetId, &Catalog),
     running: &IdVec<TypeId, Vec<usize>>,
 ) -> Vec<AvoidedDaemon> {
+    let spec = &pool.spec.template.spec;
+    let is_hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule;
+    let taints: Vec<Taint> = spec.taints.iter().chain(&spec.startup_taints).filter(is_hard).cloned().collect();
     let of_daemon = |&at: &usize| {
-        let terms: Vec<_> = pods::daemon_terms(&daemons[at]).iter().map(|term| builder.split(term)).collect();
+        let daemon = future.pod(at).filter(|daemon| pods::untolerated(&daemon.spec.tolerations, &taints).is_empty())?;
+        let counted = place_of(daemons, daemon)?;
+        let terms: Vec<_> = pods::daemon_terms(daemon).iter().map(|term| builder.split(term)).collect();
         let sets = &builder.sets;
         let is_sure = |t: TypeId| {
             let is_met_by = |asked: SetId| {
@@ -62,12 +72,13 @@ pub(crate) fn of_template(
             terms.iter().any(|(asked, host)| allows_unnamed_host(host.as_ref()) && is_met_by(*asked))
         };
         let mut types = Bits::none(catalog.len());
-        for (t, _) in running.enumerate().filter(|(t, here)| here.contains(&at) && is_sure(*t)) {
+        for (t, _) in running.enumerate().filter(|(t, here)| here.contains(&counted) && is_sure(*t)) {
             types.insert(t);
         }
-        AvoidedDaemon { at, name: name_of(&daemons[at]), types }
+        let name = daemon.metadata.key();
+        (!types.is_empty()).then_some(AvoidedDaemon { at, name, types })
     };
-    avoided.iter().map(of_daemon).filter(|daemon| !daemon.types.is_empty()).collect()
+    avoided.iter().filter_map(of_daemon).collect()
 }
 
 /// Whether every machine has a value that is wanted, or lacks the label if that is. A machine has one of the values that both its NodePool
@@ -102,8 +113,12 @@ fn priority(pod: &Pod, classes: &[PriorityClass]) -> i32 {
     pod.spec.priority.or_else(of_class).unwrap_or_default()
 }
 
-/// The DaemonSet's name: the pod that stands for it may be one of its live pods.
-fn name_of(daemon: &Pod) -> String {
-    let owner = daemon.metadata.controller().or_else(|| daemon.metadata.owner_references.first());
-    format!("{}/{}", daemon.metadata.namespace, owner.map_or(&daemon.metadata.name, |owner| &owner.name))
+/// The place of a DaemonSet in the list of daemons. What stands for it there may be one of its live pods.
+fn place_of(daemons: &[Pod], template: &Pod) -> Option<usize> {
+    let is_it = |daemon: &Pod| {
+        let owner = daemon.metadata.controller().or_else(|| daemon.metadata.owner_references.first());
+        let name = owner.map_or(daemon.metadata.name.as_str(), |owner| owner.name.as_str());
+        daemon.metadata.namespace == template.metadata.namespace && name == template.metadata.name
+    };
+    daemons.iter().position(is_it)
 }

@@ -1,16 +1,17 @@
-//! Where pods of DaemonSets will be: who has to be on the host of one goes where that one goes (scheduling 21).
+//! Where pods of DaemonSets will be: who has to be on the host of one goes where that one goes, and who must not be there goes elsewhere
+//! (scheduling 21).
 
 use super::builder::ProblemBuilder;
 use super::groups::PodSelection;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use whittle_api::k8s::{DaemonSet, Pod, Taint, TaintEffect, Toleration};
+use whittle_api::k8s::{DaemonSet, Pod, PodAffinityTerm, PodSpec, Taint, TaintEffect, Toleration};
 use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Requirements, from_labels};
 use whittle_model::state::StateNode;
 
-/// The DaemonSets that stay. They are read when the first pod needs them: few clusters have one that does.
+/// The DaemonSets that stay and whose pods need no others. They are read when the first pod needs them: few clusters have one that does.
 #[derive(Default)]
 pub(crate) struct FutureDaemons(OnceCell<Vec<FutureDaemon>>);
 
@@ -40,7 +41,7 @@ impl FutureDaemons {
                 && daemon.places.iter().any(|place| own.iter().any(|own| own.intersects(place).is_ok()))
                 && daemon.is_made(builder)
         };
-        let meeting: Vec<&FutureDaemon> = self.0.get_or_init(|| read(builder)).iter().filter(meets).collect();
+        let meeting: Vec<&FutureDaemon> = self.list(builder).iter().filter(meets).collect();
         // Of two for different nodes, as those of Linux and of Windows, the one without pods has no nodes.
         let running: Vec<&FutureDaemon> = meeting.iter().copied().filter(|daemon| daemon.runs).collect();
         let counted = if running.is_empty() { meeting } else { running };
@@ -48,6 +49,26 @@ impl FutureDaemons {
         // Of alternatives the pod could not know which will hold.
         let [place] = &first.places[..] else { return None };
         others.iter().all(|other| other.places == first.places).then(|| place.clone())
+    }
+
+    /// The DaemonSets whose pods are made and are among those of `selections`: their place in the list, and a pod as the template has it.
+    pub(crate) fn selected(&self, builder: &ProblemBuilder<'_>, selections: &[PodSelection]) -> Vec<(usize, &Pod)> {
+        let is_selected = |daemon: &FutureDaemon| {
+            let metadata = &daemon.pod.metadata;
+            let mut by = selections.iter();
+            by.any(|selection| selection.selects(&metadata.namespace, &metadata.labels)) && daemon.is_made(builder)
+        };
+        let daemons = self.list(builder).iter().enumerate();
+        daemons.filter(|(_, daemon)| is_selected(daemon)).map(|(at, daemon)| (at, &daemon.pod)).collect()
+    }
+
+    /// A pod of one that [`Self::selected`] has found.
+    pub(crate) fn pod(&self, at: usize) -> Option<&Pod> {
+        self.0.get()?.get(at).map(|daemon| &daemon.pod)
+    }
+
+    fn list(&self, builder: &ProblemBuilder<'_>) -> &[FutureDaemon] {
+        self.0.get_or_init(|| read(builder))
     }
 }
 
@@ -76,7 +97,8 @@ fn read(builder: &ProblemBuilder<'_>) -> Vec<FutureDaemon> {
     for pod in objects.pods.iter().filter(|pod| pods::is_daemon_owned(pod)) {
         running.extend(pod.metadata.owner_references.iter().map(|owner| (pod.metadata.namespace.as_str(), owner.name.as_str())));
     }
-    let lasting: Vec<DaemonSet> = objects.daemon_sets.iter().filter(|set| !set.metadata.is_deleting()).cloned().collect();
+    let lasts = |set: &&DaemonSet| !set.metadata.is_deleting() && !needs_others(&set.spec.template.spec);
+    let lasting: Vec<DaemonSet> = objects.daemon_sets.iter().filter(lasts).cloned().collect();
     let of = |pod: Pod| {
         let faults = pods::node_constraint_errors(&pod, |key| builder.well_known(key));
         let places = if faults.is_empty() { pods::daemon_terms(&pod) } else { Vec::new() };
@@ -84,6 +106,14 @@ fn read(builder: &ProblemBuilder<'_>) -> Vec<FutureDaemon> {
         FutureDaemon { pod, places, runs, is_made: OnceCell::new() }
     };
     pods::daemon_pods(&lasting, &[]).into_iter().map(of).collect()
+}
+
+/// Whether other pods decide on which nodes kube-scheduler binds such pods: on a new one it may bind none.
+fn needs_others(spec: &PodSpec) -> bool {
+    let Some(affinity) = &spec.affinity else { return false };
+    let is_wide = |term: &PodAffinityTerm| term.topology_key != labels::HOSTNAME;
+    affinity.pod_affinity.as_ref().is_some_and(|near| !near.required.is_empty())
+        || affinity.pod_anti_affinity.as_ref().is_some_and(|apart| apart.required.iter().any(is_wide))
 }
 
 /// Whether a daemon runs on all nodes whose taints a pod tolerates. Its controller lets it tolerate those by which Kubernetes marks nodes.

@@ -237,7 +237,7 @@ fn general(input: &Input<'_>, options: &Options) -> u64 {
     for set in sorted(daemon_sets, |set| set.metadata.key()) {
         let template = &set.spec.template;
         hash.text(&set.metadata.key()).number(u64::from(set.metadata.is_deleting())).object(&template.metadata.labels);
-        hash.object(&template.spec.tolerations).object(&template.spec.node_selector);
+        hash.object(&template.spec.tolerations).object(&template.spec.node_selector).object(&template.spec.affinity);
     }
     sorted(namespaces, |n| n.metadata.key()).iter().for_each(|n| {
         hash.text(&n.metadata.name).object(&n.metadata.labels);

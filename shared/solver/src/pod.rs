@@ -50,7 +50,7 @@ pub(crate) struct Class {
     pub(crate) missed_drivers: BTreeSet<String>,
     /// Alternatives, in order; empty: anywhere.
     pub(crate) places: Vec<VolumePlace>,
-    /// DaemonSets that it must not be beside, by their place in the list of daemons.
+    /// DaemonSets that it must not be beside, by their place among the future daemons.
     pub(crate) avoids: Vec<usize>,
     /// Groups of the pod's own anti-affinity, which count it.
     pub(crate) repels: Vec<GroupId>,

@@ -73,13 +73,16 @@ pub(crate) struct Classes {
 }
 
 /// Puts equal pods into one class.
-pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToPlace<'_>>, daemons: &[Pod]) -> Classes {
+pub(crate) fn build(
+    builder: &mut ProblemBuilder<'_>,
+    pods: &IdVec<PodId, PodToPlace<'_>>,
+    (daemons, future_daemons): (&[Pod], &FutureDaemons),
+) -> Classes {
     let mut list: IdVec<ClassId, Class> = IdVec::new();
     let mut of = IdVec::with_capacity(pods.len());
     let mut known: Map<Hashed<PodShape<'_>>, ClassId> = Map::default();
     let mut relaxations = 0;
     let mut defaults = Defaults::new(builder);
-    let future_daemons = FutureDaemons::default();
     for candidate in pods {
         let pod = candidate.pod;
         let volumes = builder.volumes.uses(pod);
@@ -105,7 +108,7 @@ pub(crate) fn build(builder: &mut ProblemBuilder<'_>, pods: &IdVec<PodId, PodToP
             of.push(*id);
             continue;
         }
-        let id = list.push(class_of(builder, pod, &shape.value, (daemons, &future_daemons), &mut relaxations));
+        let id = list.push(class_of(builder, pod, &shape.value, (daemons, future_daemons), &mut relaxations));
         of.push(id);
         known.insert(shape, id);
     }
@@ -158,7 +161,7 @@ fn class_of(
         volumes: shape.volumes.clone(),
         missed_drivers: shape.missed_drivers.clone(),
         places,
-        avoids: avoided_daemons::avoided_by(pod, input, daemons),
+        avoids: avoided_daemons::avoided_by(pod, builder, (daemons, future_daemons)),
         repels,
         counted_by: Vec::new(),
         labels,

@@ -5,6 +5,7 @@ use super::bits::Bits;
 use super::builder::{ProblemBuilder, Questions};
 use super::catalog::{Catalog, Dims, Reservations, View};
 use super::catalog_index::index_of;
+use super::future_daemons::FutureDaemons;
 use super::hash::Map;
 use super::ids::{CatalogId, DimId, IdVec, Key, PoolId, SetId, TaintsId, TypeId};
 use super::objective::cost_per_machine;
@@ -84,9 +85,14 @@ pub(crate) struct Pools<'a> {
     pub(crate) reservations: Reservations,
 }
 
-/// Builds the templates. A NodePool whose own requirements allow no type is unusable. `to_avoid` are the daemons, by their place, that some
-/// pod must not be beside.
-pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: &[Pod], to_avoid: &BTreeSet<usize>) -> Pools<'a> {
+/// Builds the templates. A NodePool whose own requirements allow no type is unusable. `to_avoid` are the future daemons, by their place,
+/// that some pod must not be beside.
+pub(crate) fn build<'a>(
+    builder: &mut ProblemBuilder<'a>,
+    dims: &Dims,
+    (daemons, future_daemons): (&[Pod], &FutureDaemons),
+    to_avoid: &BTreeSet<usize>,
+) -> Pools<'a> {
     let mut list = IdVec::new();
     let mut unusable = Vec::new();
     let mut catalogs: IdVec<CatalogId, Catalog> = IdVec::new();
@@ -128,7 +134,8 @@ pub(crate) fn build<'a>(builder: &mut ProblemBuilder<'a>, dims: &Dims, daemons: 
         }
         let types = view.usable;
         let running = running_daemons(builder, daemons, (set, &source.spec.template.spec.taints), catalog_of_pool, &types);
-        let avoided = avoided_daemons::of_template(builder, daemons, to_avoid, (set, &*catalog_of_pool), &running);
+        let template = (source, set, &*catalog_of_pool);
+        let avoided = avoided_daemons::of_template(builder, (daemons, future_daemons), to_avoid, template, &running);
         let daemons = daemon_groups(&running, daemons, catalog_of_pool, &types, dims);
         let (limits, node_limit) = remaining_limits(builder, source, dims);
         let machine_cost = cost_per_machine(builder.input, builder.options, source).nanos();

@@ -405,6 +405,9 @@ fn a_pod_beside_a_daemon_waits_where_the_daemon_may_not_be() {
         let shown = pod.to_string();
         assert_eq!(left(&beside_an_agent(json!({}), pod).plan()), ["it"], "{shown}");
     }
+    // On an empty node the daemon is not bound itself.
+    let waits_for_web = hard("podAffinity", near(labels::HOSTNAME, "web"));
+    assert_eq!(left(&beside_an_agent(waits_for_web, json!({})).plan()), ["it"]);
     // One of two alternatives: which nodes have it is not known.
     let either = required(&[&[expr("size", "In", &["small"])], &[expr("size", "In", &["large"])]]);
     assert_eq!(left(&beside_an_agent(either, json!({})).plan()), ["it"]);
@@ -494,7 +497,39 @@ fn no_machine_is_launched_for_a_pod_that_must_not_be_beside_a_daemon_that_runs_t
     let taint = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
     let tolerating = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
     check(taint.clone(), none(), tolerating.clone(), 0);
-    check(taint, tolerating.clone(), tolerating, 1);
+    check(taint, tolerating.clone(), tolerating.clone(), 1);
+    // It comes when the taint is gone, as the pod does.
+    let startup = json!({"startupTaints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
+    check(startup.clone(), none(), none(), 0);
+    check(startup, tolerating, none(), 1);
+    // On an empty node it may be bound nowhere itself.
+    check(none(), hard("podAffinity", near(labels::HOSTNAME, "web")), none(), 0);
+    check(none(), hard("podAntiAffinity", near(labels::ZONE, "agent")), none(), 0);
+    check(none(), hard("podAntiAffinity", near(labels::HOSTNAME, "agent")), none(), 1);
+}
+
+/// Nobody makes the pods of a DaemonSet that is being deleted, or that has none although a node should have one.
+#[test]
+fn a_pod_need_not_avoid_a_daemon_that_will_not_be_there() {
+    let mut world = apart_from_an_agent(json!({}), &json!({}), &json!({}));
+    assert_eq!(left(&world.plan()), ["it"]);
+    world.node("other", 1, json!({}));
+    world.pod("fills-it", json!({"cpu": "1", "nodeName": "other"}));
+    assert_eq!((left(&world.plan()).len(), world.plan().claims.len()), (0, 1), "the node has none");
+    full_with_agent(&mut world, "agent");
+    assert_eq!(left(&world.plan()), ["it"], "another has one");
+    world.objects.daemon_sets[0].metadata.deletion_timestamp = Some(now());
+    assert_eq!((left(&world.plan()).len(), world.plan().claims.len()), (0, 1), "it is being deleted");
+}
+
+/// The pods that run may be of an older template.
+#[test]
+fn what_a_daemon_to_avoid_will_be_is_said_by_its_template() {
+    for (template, running, waiting) in [("agent", "agent", 1), ("agent", "older", 1), ("newer", "agent", 0)] {
+        let mut world = apart_from_an_agent(json!({}), &json!({"labels": {"app": template}}), &json!({}));
+        full_with_agent(&mut world, running);
+        assert_eq!(left(&world.plan()).len(), waiting, "{template}, {running}");
+    }
 }
 
 /// Kube-scheduler places it first, or evicts the daemon for it.
