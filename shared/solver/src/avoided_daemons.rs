@@ -26,10 +26,12 @@ pub(crate) struct AvoidedDaemon {
     pub(crate) types: Bits,
 }
 
-/// The pod's priority, if its rules may concern daemons: whether they do depends on it.
+/// The pod's priority, if its rules may concern daemons: whether they do depends on it. Who evicts nobody has the least, since daemons are
+/// on a node before it is ready.
 pub(crate) fn priority_towards(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) -> Option<i32> {
     let may_avoid = !daemons.is_empty() && terms_by_host(pod).next().is_some();
-    may_avoid.then(|| priority(pod, &input.objects.priority_classes))
+    let classes = &input.objects.priority_classes;
+    may_avoid.then(|| if evicts_nobody(pod, classes) { i32::MIN } else { priority(pod, classes) })
 }
 
 /// The daemons, by their place among the future ones, that the pod must not be beside. Those of lower priority are not among them:
@@ -111,6 +113,15 @@ fn priority(pod: &Pod, classes: &[PriorityClass]) -> i32 {
         name => classes.iter().find(|class| class.metadata.name == name).map(|class| class.value),
     };
     pod.spec.priority.or_else(of_class).unwrap_or_default()
+}
+
+/// Whether kube-scheduler evicts no pods for it. Manifests name a class alone.
+fn evicts_nobody(pod: &Pod, classes: &[PriorityClass]) -> bool {
+    let of_class = |class: &PriorityClass| class.metadata.name == pod.spec.priority_class_name && class.preemption_policy == "Never";
+    match pod.spec.preemption_policy.as_str() {
+        "" => classes.iter().any(of_class),
+        own => own == "Never",
+    }
 }
 
 /// The place of a DaemonSet in the list of daemons. What stands for it there may be one of its live pods.

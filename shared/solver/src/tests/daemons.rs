@@ -539,6 +539,8 @@ fn a_pod_of_higher_priority_need_not_avoid_a_daemon() {
     assert_eq!(waiting(json!({}), json!({"priority": 10})), 0);
     assert_eq!(waiting(json!({"priority": 10}), json!({"priority": 10})), 1);
     assert_eq!(waiting(json!({"priorityClassName": "system-node-critical"}), json!({"priority": 10})), 1);
+    assert_eq!(waiting(json!({}), json!({"priority": 10, "preemptionPolicy": "PreemptLowerPriority"})), 0);
+    assert_eq!(waiting(json!({}), json!({"priority": 10, "preemptionPolicy": "Never"})), 1, "it evicts nobody");
 }
 
 #[test]
