@@ -204,8 +204,11 @@ fn relaxations(
     }
     let of_karpenter = out.len();
     for alternative in relaxation::earlier_alternatives(spec, builder.soft_taints) {
+        if out.len() >= relaxation::RELAXATIONS_MAX {
+            break;
+        }
         let mut relaxation = relaxation_of(builder, &alternative, shape, labels, kept);
-        if out.len() < relaxation::RELAXATIONS_MAX && !out.iter().any(|known| same_relaxation(known, &relaxation)) {
+        if !out.iter().any(|known| same_relaxation(known, &relaxation)) {
             number(&mut relaxation);
             out.push(relaxation);
         }

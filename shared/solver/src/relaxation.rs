@@ -117,17 +117,21 @@ pub(crate) fn drop_preferences(spec: &mut PodSpec, soft_taints: SoftTaints) {
     }
 }
 
-/// The pod by each alternative of its required node affinity but the last, without preferences.
+/// The pod by each alternative of its required node affinity but the last, without preferences; by as many as are ever tried.
 pub(crate) fn earlier_alternatives(spec: &PodSpec, soft_taints: SoftTaints) -> Vec<PodSpec> {
     let required = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
     let terms = required.map(|r| &r.node_selector_terms[..]).unwrap_or_default();
     let earlier = &terms[..terms.len().saturating_sub(1)];
-    let alone = earlier.iter().map(|term| {
-        let mut alone = spec.clone();
+    if earlier.is_empty() {
+        return Vec::new();
+    }
+    let mut by_last = spec.clone();
+    drop_preferences(&mut by_last, soft_taints);
+    let alone = earlier.iter().take(RELAXATIONS_MAX).map(|term| {
+        let mut alone = by_last.clone();
         if let Some(required) = alone.affinity.as_mut().and_then(|a| a.node_affinity.as_mut()).and_then(|n| n.required.as_mut()) {
             required.node_selector_terms = vec![term.clone()];
         }
-        drop_preferences(&mut alone, soft_taints);
         alone
     });
     alone.collect()
