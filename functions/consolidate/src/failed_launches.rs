@@ -16,16 +16,22 @@ const SOLD_OUT_FOR: SignedDuration = SignedDuration::from_mins(1);
 const SOLD_OUT_FOR_MAX: SignedDuration = SignedDuration::from_mins(5);
 /// Failures count as successive if the next follows within this after a wait.
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(1);
-/// Pools in the record, which is one item of the table, and characters of each message.
-const POOLS_MAX: usize = 50;
+/// Pools in the record, which is one item of the table; characters of the messages of the first static pools, how many these are, and
+/// characters of those of the others.
+const POOLS_MAX: usize = 200;
 const MESSAGE_MAX: usize = 300;
+const MESSAGES_IN_FULL: usize = 50;
+const MESSAGE_MIN: usize = 80;
 
 /// That EC2 launched none of the machines that a static pool lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedLaunches {
-    /// How often in succession; zero once it launched one, or pool or class have changed.
+    /// How often in succession, a refusal after stock-outs being the first one; zero once it launched one, or pool or class have changed.
     pub times: u32,
+    /// The last of them was a refusal.
+    #[serde(default)]
+    pub is_refusal: bool,
     /// When the last of them failed: no failure counts twice.
     pub failed_at: Timestamp,
     /// When machines may be tried again.
@@ -71,11 +77,14 @@ impl Disruptions {
         let now = snapshot.now;
         let pools = snapshot.objects.node_pools.iter().filter(|pool| pool.is_static());
         let pools: BTreeMap<&str, &str> = pools.map(|pool| (pool.metadata.name.as_str(), pool.metadata.uid.as_str())).collect();
-        self.failed_launches.retain(|pool, known| pools.contains_key(pool.as_str()) && now.duration_since(known.until) < REMEMBERED_FOR);
-        for (pool, uid) in pools {
+        // What was refused to a pool says nothing of another one that has its name now.
+        let is_of = |pool: &str, known: &FailedLaunches| pools.get(pool).is_some_and(|uid| *uid == known.asked.node_pool);
+        self.failed_launches.retain(|pool, known| is_of(pool, known) && now.duration_since(known.until) < REMEMBERED_FOR);
+        for (at, (&pool, &uid)) in pools.iter().enumerate() {
             let is_its = |claim: &&Claim| {
-                let spec = &claim.spec;
-                spec.node_pool == pool && spec.owner.kind != "Provisioner" && spec.replaces.is_none()
+                let (spec, owner) = (&claim.spec, &claim.spec.owner);
+                let is_owned = owner.kind != "Provisioner" && (owner.uid.is_empty() || owner.uid == uid);
+                is_owned && spec.node_pool == pool && spec.replaces.is_none()
             };
             let claims = || snapshot.claims.iter().map(|stored| &stored.value).filter(is_its);
             let mut known = self.failed_launches.get(pool).cloned();
@@ -90,7 +99,8 @@ impl Disruptions {
                 is_recent && known.as_ref().is_none_or(|known| known.failed_at < failure.at)
             };
             let newest = claims().filter_map(Failure::of).filter(is_new).max_by_key(|failure| failure.at);
-            let next = newest.map(|failure| failed_again(known.as_ref(), &failure, Asked::of(uid, snapshot)));
+            let length = if at < MESSAGES_IN_FULL { MESSAGE_MAX } else { MESSAGE_MIN };
+            let next = newest.map(|failure| failed_again(known.as_ref(), &failure, length, Asked::of(uid, snapshot)));
             if let Some(next) = next.or(known)
                 && (self.failed_launches.contains_key(pool) || self.failed_launches.len() < POOLS_MAX)
             {
@@ -112,16 +122,19 @@ impl Disruptions {
 }
 
 /// What is known after a failure. Claims of one attempt count once, though some fail later than others.
-fn failed_again(known: Option<&FailedLaunches>, failure: &Failure<'_>, asked: Asked) -> FailedLaunches {
+fn failed_again(known: Option<&FailedLaunches>, failure: &Failure<'_>, length: usize, asked: Asked) -> FailedLaunches {
     if let Some(known) = known.filter(|known| 0 < known.times && failure.at < known.until) {
         return FailedLaunches { failed_at: failure.at, ..known.clone() };
     }
+    // A refusal is waited for longer: stock-outs before it say nothing of how long it lasts.
+    let known = known.filter(|known| known.is_refusal || !failure.is_refusal);
     let times = known.map_or(0, |known| known.times).saturating_add(1);
     FailedLaunches {
         times,
+        is_refusal: failure.is_refusal,
         failed_at: failure.at,
         until: failure.at.checked_add(failure.wait(times)).unwrap_or(failure.at),
-        message: failure.message.chars().take(MESSAGE_MAX).collect(),
+        message: failure.message.chars().take(length).collect(),
         asked,
     }
 }

@@ -83,6 +83,55 @@ fn a_static_pool_waits_longer_each_time_that_ec2_launches_no_machine() {
 }
 
 #[test]
+fn stock_outs_do_not_lengthen_the_wait_for_a_refusal_that_follows() {
+    let mut known = Disruptions::default();
+    for second in [0, 100, 300, 600] {
+        known.track_failed_launches(&world(vec![sold_out(&of_pool(&format!("fixed-{second}")), second)], second + 1));
+    }
+    assert_eq!(known.failed_launches["fixed"].times, 4);
+    known.track_failed_launches(&world(vec![refused(&of_pool("fixed-r"), 1_000)], 1_001));
+    assert!(waits(&known, 1_299) && !waits(&known, 1_300), "{known:?}");
+    known.track_failed_launches(&world(vec![sold_out(&of_pool("fixed-s"), 1_400)], 1_401));
+    assert!(waits(&known, 1_519) && !waits(&known, 1_520), "a stock-out after it is the second failure: {known:?}");
+}
+
+#[test]
+fn another_pool_of_the_same_name_does_not_wait() {
+    let mut claim = of_pool("fixed-1");
+    claim.spec.owner.uid = "pool-uid".to_owned();
+    let claim = refused(&claim, 0);
+    let mut known = known_after(vec![(1, vec![claim.clone()])]);
+    assert!(waits(&known, 2));
+    let mut recreated = world(vec![claim], 2);
+    recreated.objects.node_pools[0].metadata.uid = "another".to_owned();
+    known.track_failed_launches(&recreated);
+    assert_eq!(known, Disruptions::default());
+}
+
+#[test]
+fn many_static_pools_that_wait_take_little_of_the_record() {
+    let mut snapshot = world(Vec::new(), 1);
+    let (pool, name) = (snapshot.objects.node_pools[0].clone(), |number: usize| format!("fixed-{number:03}"));
+    let message = "m5.large ".repeat(100);
+    for number in 0..300 {
+        let mut pool = pool.clone();
+        pool.metadata.name = name(number);
+        snapshot.objects.node_pools.push(pool);
+        let mut claim = of_pool(&format!("claim-{number}"));
+        claim.spec.node_pool = name(number);
+        let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: message.clone() };
+        let failed = after(&claim, &[begun("t"), failed]);
+        snapshot.claims.push(whittle_claims::Stored { value: failed, revision: whittle_claims::Revision(1) });
+    }
+    let mut known = Disruptions::default();
+    known.track_failed_launches(&snapshot);
+    assert!((150..300).contains(&known.failed_launches.len()), "{}", known.failed_launches.len());
+    assert!(known.launch_wait(&name(0), at(2)).is_some() && known.launch_wait(&name(149), at(2)).is_some());
+    let size = serde_json::to_string(&known.failed_launches).unwrap().len();
+    assert!(size < 100_000, "{size} of the 400 KB of an item");
+}
+
+#[test]
 fn why_a_static_pool_waits_names_what_ec2_said_and_what_ends_it() {
     let known = known_after(vec![(1, vec![refused(&of_pool("fixed-1"), 0)])]);
     let why = known.launch_wait("fixed", at(2)).unwrap();
