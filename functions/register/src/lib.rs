@@ -27,7 +27,7 @@ use whittle_claims::{
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, HandleError, InstanceTags, Instances,
     Involved, Mirrors, NodePatch, Nodes, Queues, Records, Report, Safeguard, Scope, Settings, StatusWriter, TokenBuckets, WriteError,
-    advance, concurrently, is_owned, metrics, publish_event, readable, record_decisions, rights, save, write_mirror,
+    advance, concurrently, is_owned, metrics, publish_event, publish_events, readable, record_decisions, rights, save, write_mirror,
 };
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
@@ -178,15 +178,18 @@ async fn reconcile_changing<P: Rights>(
 async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut report: Report) -> Result<Report, HandleError> {
     let objects = ClusterObjects::default();
     let run = Run { ports, cluster, objects: &objects, silence: None };
-    let mut of_pools = Report::default();
+    let (mut of_pools, mut of_events) = (Report::default(), Report::default());
     // First: whether nodes that are too small confirm each other is told with them.
     let measured = run.store_measurements(&work.measurements, &work.shortfalls, &mut report).await;
-    run.report_shortfalls(&work.shortfalls, measured.as_deref().unwrap_or_default(), &mut report).await;
-    let (recorded, told) = join!(
+    let known = measured.as_deref().unwrap_or_default();
+    let events = measured::events_of(&work.shortfalls, known, ports.clock().now(), &mut report);
+    let (recorded, told, ()) = join!(
         record_decisions(ports.store(), cluster, &report.decisions),
         pool_health::store_outcomes(ports, cluster, &work.outcomes, &mut of_pools),
+        publish_events(ports, cluster, &events, &mut of_events),
     );
     report.absorb(of_pools);
+    report.absorb(of_events);
     recorded.count_failure(&mut report, "decisions_unrecorded");
     told.and(measured)?;
     if work.waiting {

@@ -4,7 +4,7 @@ use crate::{Rights, Run};
 use std::collections::BTreeSet;
 use whittle_api::k8s::Node;
 use whittle_claims::{Claim, DecisionKind, MeasuredMemory, Measurement, Phase, ShortAmount, Shortfall};
-use whittle_ports::{Clock, ClusterEvent, HandleError, Involved, Report, Update, publish_event, update_record};
+use whittle_ports::{ClusterEvent, HandleError, Involved, Report, Update, update_record};
 use whittle_units::{Quantity, Resources, Timestamp};
 
 /// Attempts to store measurements against concurrent runs; after that they are dropped: the next node reports the same.
@@ -70,23 +70,30 @@ fn message(claim: &Claim, short: &Shortfall, learned: &Resources) -> String {
     )
 }
 
-impl<P: Rights> Run<'_, P> {
-    /// Tells that a machine is too small for the pods that it was launched for: on the NodeClaim, and on the NodePool, which stays when the
-    /// machine has gone as empty; `written` has what is known of such machines by now. Best effort.
-    pub(crate) async fn report_shortfalls(&self, short: &[(Claim, Shortfall)], written: &[MeasuredMemory], report: &mut Report) {
-        let now = self.ports.clock().now();
-        for (claim, short) in short {
-            let message = message(claim, short, &learned(written, short, now));
-            report.count("too_small");
-            report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.key.name), message.clone());
-            let mut objects = vec![Involved::claim(claim), Involved::owner(claim)];
-            objects.dedup();
-            for about in objects {
-                publish_event(self.ports.cluster(), self.cluster, &ClusterEvent::warning(about, "NodeTooSmall", message.clone())).await;
-            }
+/// The Events that machines are too small for the pods that they were launched for: on the NodeClaim, and on the NodePool, which stays when
+/// the machine has gone as empty. Of the nodes of one pool and type that came together the pool tells of the first. `written` has what is
+/// known of such machines by now.
+pub(crate) fn events_of(
+    short: &[(Claim, Shortfall)],
+    written: &[MeasuredMemory],
+    now: Timestamp,
+    report: &mut Report,
+) -> Vec<ClusterEvent> {
+    let (mut events, mut told) = (Vec::new(), BTreeSet::new());
+    for (claim, short) in short {
+        let message = message(claim, short, &learned(written, short, now));
+        report.count("too_small");
+        report.decide(now, DecisionKind::Initialized, format!("nodeclaim/{}", claim.key.name), message.clone());
+        let (of_claim, of_owner) = (Involved::claim(claim), Involved::owner(claim));
+        if of_owner != of_claim && told.insert((&claim.spec.owner.uid, &short.instance_type)) {
+            events.push(ClusterEvent::warning(of_owner, "NodeTooSmall", message.clone()));
         }
+        events.push(ClusterEvent::warning(of_claim, "NodeTooSmall", message));
     }
+    events
+}
 
+impl<P: Rights> Run<'_, P> {
     /// Stores the measurements of a run, by image. What was written.
     pub(crate) async fn store_measurements(
         &self,

@@ -5,9 +5,9 @@ use super::{claim, node, now, ready};
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use whittle_api::labels;
-use whittle_claims::{MeasuredMemory, Phase, Revision, SmallNode};
-use whittle_ports::{RecordReader, Records};
-use whittle_units::Quantity;
+use whittle_claims::{MeasuredMemory, Phase, Revision, Shortfall, SmallNode};
+use whittle_ports::{RecordReader, Records, Report};
+use whittle_units::{Quantity, Resources};
 
 /// Pods that need so much of the four cores that were planned get a node that has this much. What the type is planned with by then, and
 /// what is told.
@@ -64,6 +64,27 @@ fn one_odd_node_beside_one_that_is_large_enough_is_told_as_such() {
     let (known, told) = joined_after(Some(4_000), 3_500, 3_200);
     assert_eq!(known, Some(4_000), "which changes nothing");
     assert!(told[0].contains("If a second node of this type") && !told[0].contains("from now on"), "{told:?}");
+}
+
+/// Their Events are published together, and hold up nothing else that the run stores.
+#[test]
+fn of_many_small_nodes_at_once_each_claim_tells_and_the_pool_once_for_each_type() {
+    let short = |name: &str, instance_type: &str| {
+        let mut own = owned(claim(), name);
+        own.spec.requests.set("cpu", Quantity::from_milli(3_500));
+        let Phase::Launched { machine } = &mut own.phase else { panic!("{:?}", own.phase) };
+        machine.allocatable.set("cpu", Quantity::from_units(4));
+        machine.instance_type = instance_type.into();
+        let found = Resources::from([("cpu", Quantity::from_milli(3_200))]);
+        let short = Shortfall::of(&own, &found).unwrap();
+        (own, short)
+    };
+    let all = [short("a", "m5.large"), short("b", "m5.large"), short("c", "c5.large")];
+    let mut report = Report::default();
+    let events = crate::measured::events_of(&all, &[], now(), &mut report);
+    let about = |kind: &str| events.iter().filter(|event| event.kind == kind).map(|event| event.name.clone()).collect::<Vec<_>>();
+    assert_eq!((about("NodeClaim").join(" "), about("NodePool").join(" ")), ("a b c".to_owned(), "default default".to_owned()));
+    assert_eq!((report.counted("too_small"), report.decisions.len()), (3, 3));
 }
 
 #[test]
