@@ -137,8 +137,8 @@ fn failure(reason: &str, error: &CloudError, remedy: &str) -> DryRunFailure {
     DryRunFailure { reason: reason.to_owned(), message: format!("{error}. Remedy: {remedy}"), may_pass: false }
 }
 
-/// Why nothing can be launched with the instance profile that a class names, if the error says so. EC2 learns of a profile, and of its role,
-/// some seconds after IAM.
+/// Why nothing can be launched with the instance profile that a class names, if the error says so. EC2 learns of a profile, and of its
+/// role, some seconds after IAM.
 pub(crate) fn profile_failure(error: &CloudError) -> Option<DryRunFailure> {
     let known = ApiError::client(error.code.as_str(), error.message.as_str());
     let (reason, remedy) = if known.is_instance_profile_missing() {

@@ -431,8 +431,8 @@ fn nodes_of<'o>(provider_id: &ProviderId, objects: &'o ClusterObjects) -> BTreeM
     nodes.map(|node| (node.metadata.name.as_str(), node.metadata.uid.as_str())).collect()
 }
 
-/// The same, with the Node of which the claim knows: a list may lack it, and its uid with it, and until a cloud controller manager has seen a
-/// Node it has no provider id. One with another's is another machine's.
+/// The same, with the Node of which the claim knows: a list may lack it, and its uid with it, and a Node may have no provider id yet. One
+/// with another's is another machine's.
 fn nodes_to_release<'o>(claim: &'o Claim, machine: &Machine, objects: &'o ClusterObjects) -> BTreeMap<&'o str, &'o str> {
     let mut nodes = nodes_of(&machine.provider_id, objects);
     if let Some(name) = claim.node_name() {

@@ -35,8 +35,8 @@ const KUBELET_DEAD_AFTER: SignedDuration = SignedDuration::from_mins(5);
 /// Pods that are leaving are looked at again after one of so many parts of the time that they have taken: those that end within half a
 /// minute, as most do, each second.
 const LEAVING_SHARE: i64 = 20;
-/// The same of the time that is left to the last of them, where that is long: each half minute for hours, and every five seconds in the last
-/// ten minutes.
+/// The same of the time that is left to the last of them, where that is long: each half minute for hours, and every five seconds in the
+/// last ten minutes.
 const LEFT_SHARE: i64 = 120;
 /// A pod may have been bound just before the taint took effect, so an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
