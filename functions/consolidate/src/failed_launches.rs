@@ -1,12 +1,11 @@
 //! Static pools whose machines EC2 does not launch: the next attempt follows after longer each time (disruption 16). Each makes as many
 //! claims as replicas are missing, and gives them up. Pure.
 
-use crate::refused::{Asked, NOT_REFUSED};
+use crate::refused::{Asked, refusal_of};
 use crate::state::{Disruptions, refused_for};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use whittle_api::{ConditionStatus, conditions};
-use whittle_claims::{Claim, DeletionReason, Phase};
+use whittle_claims::{Claim, Phase};
 use whittle_snapshot::Snapshot;
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -54,10 +53,8 @@ impl<'a> Failure<'a> {
         match &claim.phase {
             Phase::Failed { since, message, .. } => Some(Self { at: *since, message, is_refusal: false }),
             Phase::Planned | Phase::Launching { .. } | Phase::Gone { machine: None, .. } => {
-                let deletion = claim.deletion.as_ref().filter(|deletion| deletion.reason == DeletionReason::LaunchTimeout)?;
-                let launched = conditions::find(&claim.conditions, conditions::LAUNCHED)?;
-                let is_refusal = launched.status != ConditionStatus::True && !NOT_REFUSED.contains(&launched.reason.as_str());
-                is_refusal.then_some(Self { at: deletion.at, message: &launched.message, is_refusal })
+                let (message, deletion) = refusal_of(claim).zip(claim.deletion.as_ref())?;
+                Some(Self { at: deletion.at, message, is_refusal: true })
             }
             _ => None,
         }

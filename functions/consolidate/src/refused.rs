@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::karpenter::Ec2NodeClassStatus;
 use whittle_api::{ConditionStatus, conditions};
-use whittle_claims::{DeletionReason, LAUNCH_TIMEOUT};
+use whittle_claims::{Claim, DeletionReason, LAUNCH_TIMEOUT};
 use whittle_model::disruption::{ClaimFacts, ReplacementRefused};
 use whittle_snapshot::Snapshot;
 use whittle_units::{Timestamp, fnv1a};
 
 /// Reasons of the condition Launched of a machine of which nothing was refused: nothing was tried, or EC2 was in trouble.
-pub(crate) const NOT_REFUSED: [&str; 4] = ["AwaitingReconciliation", "NodeClassReadinessUnknown", "RequestLimitExceeded", "InternalError"];
+const NOT_REFUSED: [&str; 4] = ["AwaitingReconciliation", "NodeClassReadinessUnknown", "RequestLimitExceeded", "InternalError"];
 /// NodePools and, for each, claims that are remembered: the record of all disruptions is one item of the table.
 const POOLS_MAX: usize = 50;
 const CLAIMS_MAX: usize = 50;
@@ -75,15 +75,20 @@ pub(crate) struct Refused<'a> {
     pub(crate) message: &'a str,
 }
 
+/// What EC2 said of a claim, if it was given up because EC2 refused its launch until then.
+pub(crate) fn refusal_of(claim: &Claim) -> Option<&str> {
+    let is_given_up = claim.deletion.as_ref().is_some_and(|deletion| deletion.reason == DeletionReason::LaunchTimeout);
+    let launched = conditions::find(&claim.conditions, conditions::LAUNCHED).filter(|_| is_given_up)?;
+    let is_refused = launched.status != ConditionStatus::True && !NOT_REFUSED.contains(&launched.reason.as_str());
+    is_refused.then_some(launched.message.as_str())
+}
+
 /// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up. What EC2 has
 /// not in stock fails at the first attempt, and something else is planned then.
 pub(crate) fn refused_launch<'a>(snapshot: &'a Snapshot, running: &Running) -> Option<Refused<'a>> {
     running.replacements.iter().find_map(|replacement| {
         let claim = &find_claim(snapshot, &replacement.key.name)?.value;
-        let is_given_up = claim.deletion.as_ref().is_some_and(|deletion| deletion.reason == DeletionReason::LaunchTimeout);
-        let launched = conditions::find(&claim.conditions, conditions::LAUNCHED).filter(|_| is_given_up)?;
-        let is_refused = launched.status != ConditionStatus::True && !NOT_REFUSED.contains(&launched.reason.as_str());
-        is_refused.then(|| Refused { node_pool: &claim.spec.owner.uid, message: &launched.message })
+        refusal_of(claim).map(|message| Refused { node_pool: &claim.spec.owner.uid, message })
     })
 }
 
