@@ -116,6 +116,17 @@ impl World {
         Self { nodes: ClusterState::of(&objects).nodes, objects, catalog, workloads: Workloads::default() }
     }
 
+    /// Has these pods alone, of which the first runs.
+    fn has_pods(&mut self, pods: impl IntoIterator<Item = Value>) {
+        self.objects.pods = pods.into_iter().map(|pod| serde_json::from_value(pod).unwrap()).collect();
+        self.objects.pods[0].status.phase = "Running".into();
+        self.read_nodes();
+    }
+
+    fn read_nodes(&mut self) {
+        self.nodes = ClusterState::of(&self.objects).nodes;
+    }
+
     fn input(&self) -> Input<'_> {
         Input {
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -172,12 +183,7 @@ fn pod_affinity_needs_the_topology_label() {
     let wants = |name: &str| json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": app(name)}});
     let mut world = World::new();
     world.objects.node_pools[0].spec.template.metadata.labels.insert("rack".into(), "r1".into());
-    world.objects.pods = [pod("old-0", json!({"nodeName": "n1"})), pod("old-1", json!({"affinity": wants("old")}))]
-        .into_iter()
-        .map(|pod| serde_json::from_value(pod).unwrap())
-        .collect();
-    world.objects.pods[0].status.phase = "Running".into();
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.has_pods([pod("old-0", json!({"nodeName": "n1"})), pod("old-1", json!({"affinity": wants("old")}))]);
     let plan = world.plan();
     assert_eq!(plan.claims.iter().map(|c| c.pods.len()).collect::<Vec<_>>(), [1], "{plan:?}");
     assert_eq!(world.violated_rules(&plan), [""; 0]);
@@ -202,7 +208,7 @@ fn terms_of_pod_affinity_are_met_by_one_pod() {
         for bound in world.objects.pods.iter_mut().take(2) {
             bound.status.phase = "Running".into();
         }
-        world.nodes = ClusterState::of(&world.objects).nodes;
+        world.read_nodes();
         world
     };
     let world = beside_both("old", "kin");
@@ -223,16 +229,11 @@ fn terms_of_pod_affinity_have_one_first_pod() {
     let wants = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(labels::ZONE), term("rack")]}});
     let mut world = World::new();
     world.objects.node_pools[0].spec.template.metadata.labels.insert("rack".into(), "r1".into());
-    world.objects.pods = [pod("old-0", json!({"nodeName": "n1"})), pod("kin-0", json!({"affinity": wants}))]
-        .into_iter()
-        .map(|pod| serde_json::from_value(pod).unwrap())
-        .collect();
-    world.objects.pods[0].status.phase = "Running".into();
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.has_pods([pod("old-0", json!({"nodeName": "n1"})), pod("kin-0", json!({"affinity": wants}))]);
     let plan = world.plan();
     assert_eq!((plan.claims.len(), world.violated_rules(&plan)), (1, Vec::new()), "it is the first");
     world.objects.pods[0].metadata.labels.insert("app".into(), "kin".into());
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.read_nodes();
     let found = world.violated_rules(&plan);
     assert!(found.contains(&"affinity"), "its kind is in the zone a, and in no rack: {found:?}");
     assert_eq!(world.plan().claims.len(), 0);
@@ -247,18 +248,13 @@ fn pod_anti_affinity_needs_the_topology_label() {
     let prefers = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1,
         "preference": {"matchExpressions": [{"key": labels::ZONE, "operator": "NotIn", "values": ["c"]}]}}]}});
     let mut world = World::new();
-    world.objects.pods = [pod("old-0", json!({"nodeName": "n1", "affinity": repels})), pod("new-0", json!({"affinity": prefers}))]
-        .into_iter()
-        .map(|pod| serde_json::from_value(pod).unwrap())
-        .collect();
-    world.objects.pods[0].status.phase = "Running".into();
     world.objects.nodes[0].metadata.labels.remove(labels::ZONE);
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.has_pods([pod("old-0", json!({"nodeName": "n1", "affinity": repels})), pod("new-0", json!({"affinity": prefers}))]);
     let plan = world.plan();
     assert_eq!(plan.placements.iter().map(|placement| placement.node.as_str()).collect::<Vec<_>>(), ["n1"], "{plan:?}");
     assert_eq!(world.violated_rules(&plan), [""; 0]);
     world.objects.nodes[0].metadata.labels.insert(labels::ZONE.to_owned(), "a".to_owned());
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.read_nodes();
     assert_eq!(world.violated_rules(&plan), ["anti-affinity"], "in a zone it repels");
 }
 
@@ -305,17 +301,14 @@ fn no_pod_starts_anew_where_its_kind_is_out_of_reach() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::ZONE}]);
     let near = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}});
     let mut world = World::new();
-    world.objects.pods =
-        [pod("old-0", json!({"nodeName": "n1"})), pod("kin-0", json!({"affinity": near, "nodeSelector": {(labels::ZONE): "b"}}))]
-            .into_iter()
-            .map(|pod| serde_json::from_value(pod).unwrap())
-            .collect();
-    world.objects.pods[0].status.phase = "Running".into();
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.has_pods([
+        pod("old-0", json!({"nodeName": "n1"})),
+        pod("kin-0", json!({"affinity": near, "nodeSelector": {(labels::ZONE): "b"}})),
+    ]);
     let plan = world.plan();
     assert_eq!((plan.claims.len(), world.violated_rules(&plan)), (1, Vec::new()), "it is the first");
     world.objects.pods[0].metadata.labels.insert("app".into(), "kin".into());
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.read_nodes();
     assert_eq!(world.violated_rules(&plan), ["affinity"], "its kind is in the zone a");
 }
 
@@ -325,7 +318,7 @@ fn every_machine_will_be_registered() {
     let mut world = World::new();
     let kin = pod("kin-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}));
     world.objects.pods = vec![serde_json::from_value(kin).unwrap()].into();
-    world.nodes = ClusterState::of(&world.objects).nodes;
+    world.read_nodes();
     let plan = world.plan();
     assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (1, Vec::new()));
 }
@@ -424,7 +417,7 @@ fn a_pod_is_stranded_by_who_is_missing_where_only_its_spread_looks() {
             .map(|pod| serde_json::from_value(pod).unwrap())
             .collect();
         world.objects.pods[0].status.phase = "Running".into();
-        world.nodes = ClusterState::of(&world.objects).nodes;
+        world.read_nodes();
         let whole = world.plan();
         assert_eq!((whole.scheduled(), world.violated_rules(&whole)), (2, Vec::new()), "{policy}");
         let mut part = whole.clone();
