@@ -15,12 +15,15 @@ use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ports::{Clock, HandleError, Records, Report, Safeguard, StoreError, TokenBuckets, advance, unless_conflict};
 use whittle_units::ClaimName;
 
-/// Rate limit of CreateFleet per account and region: two per second with a burst of five.
+/// Rate limit of EC2's mutating actions, of which CreateFleet is one, for each of them per account and region: five per second with a
+/// burst of fifty. (RunInstances, which nothing here calls, has two per second with a burst of five.)
 const BUCKET: &str = "CreateFleet";
-const BUCKET_SIZE: u32 = 5;
-const BUCKET_RATE: u32 = 2;
-/// Calls of a run that are under way at once: as many as the bucket has tokens.
-const CALLS_MAX: usize = BUCKET_SIZE as usize;
+const BUCKET_SIZE: u32 = 50;
+const BUCKET_RATE: u32 = 5;
+/// Calls of a run that are under way at once. A call takes one to three seconds, so that this many keep up with the rate.
+const CALLS_MAX: usize = 20;
+/// What a run that has made calls leaves to those of other clusters of the deployment: the tokens of a second.
+pub(crate) const LEFT_TO_OTHERS: u32 = BUCKET_RATE;
 
 /// What became of a call that was made beside others.
 struct Part {
@@ -51,18 +54,24 @@ async fn beside<T>(calls: &mut FuturesUnordered<impl Future<Output = Part>>, end
     awaited.await
 }
 
+/// A count, its half, and so on, down to one. Nothing of zero.
+fn halves(count: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(count), |count| Some(count / 2)).take_while(|count| *count > 0)
+}
+
 impl<P: Rights> Run<'_, P> {
     /// Makes the calls of new groups, as many at once as the rate limit allows: the next one begins when any of them ends. All that were
-    /// begun end, whatever becomes of the others: what EC2 has started is assigned. Returns the claims that have to wait.
+    /// begun end, whatever becomes of the others: what EC2 has started is assigned. None begins after EC2 has throttled one: others use
+    /// the account's rate too, or it is lower there. Returns the claims that have to wait.
     pub(crate) async fn launch_groups(&mut self, mut groups: Vec<Group>) -> Result<Vec<ClaimName>, HandleError> {
         groups.sort_by_key(|group| Reverse(group.claims.len()));
         let mut waiting = VecDeque::from(groups);
         let (mut calls, mut outcome, mut is_in_time) = (FuturesUnordered::new(), Ok(()), true);
-        let mut reserve = 0;
+        let (mut reserve, mut is_throttled) = (0, false);
         loop {
             let free = CALLS_MAX.saturating_sub(calls.len());
             let mut ended = Vec::new();
-            if is_in_time && outcome.is_ok() && free > 0 && !waiting.is_empty() {
+            if is_in_time && outcome.is_ok() && !is_throttled && free > 0 && !waiting.is_empty() {
                 let permitted = beside(&mut calls, &mut ended, self.permitted(waiting.make_contiguous(), free, reserve)).await;
                 match permitted {
                     Ok(Some(count)) => {
@@ -83,6 +92,10 @@ impl<P: Rights> Run<'_, P> {
                 break;
             }
             for part in ended {
+                if part.report.counted("throttled") > 0 && !is_throttled {
+                    is_throttled = true;
+                    self.empty_bucket().await;
+                }
                 outcome = outcome.and(self.absorb(part));
             }
         }
@@ -128,13 +141,12 @@ impl<P: Rights> Run<'_, P> {
         part.outcome
     }
 
-    /// Takes a token for each of so many calls, in one request if there are as many, and leaves `reserve`. Returns how many calls may be
-    /// made: all invocations of the account share the bucket.
+    /// Takes a token for each of so many calls, or for half as many, and so on, and leaves `reserve`. Returns how many calls may be made:
+    /// all invocations of the account share the bucket.
     pub(crate) async fn take_tokens(&self, calls: usize, reserve: u32) -> Result<usize, HandleError> {
         let (name, now) = (BucketName(BUCKET.to_owned()), self.ports.clock().now());
         let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now).leaving(reserve);
-        let wanted = u32::try_from(calls).unwrap_or(BUCKET_SIZE).min(BUCKET_SIZE);
-        for count in (1..=wanted).rev() {
+        for count in halves(u32::try_from(calls).unwrap_or(BUCKET_SIZE).min(BUCKET_SIZE)) {
             match self.ports.store().take_tokens(&name, &full, count, now).await {
                 Ok(taken) if Safeguard::CallsRated.permits(taken) => return Ok(count as usize),
                 Ok(_) => {}
@@ -144,6 +156,16 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         Ok(0)
+    }
+
+    /// Takes nearly all tokens that are left, since EC2 has none: calls of all clusters go on as fast as tokens are refilled.
+    async fn empty_bucket(&self) {
+        let (name, now) = (BucketName(BUCKET.to_owned()), self.ports.clock().now());
+        let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
+        for count in halves(BUCKET_SIZE) {
+            // What is left in it costs a throttled call at most.
+            let _ = self.ports.store().take_tokens(&name, &full, count, now).await;
+        }
     }
 
     /// Creates the launch templates of the next groups that other groups need too, each once. A group whose templates cannot be created

@@ -195,7 +195,8 @@ async fn load<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     let changed = BTreeSet::new();
     let measured = measured.into_iter().map(|stored| stored.value).collect();
     let inputs = TypeInputs { settings: settings.instance_types(), reserved, measured, now, shifted, prices: BTreeMap::new() };
-    let (access, left_to_others) = ((&record.value.info).into(), u32::from(settings.clusters.len() > 1));
+    let left_to_others = if settings.clusters.len() > 1 { groups::LEFT_TO_OTHERS } else { 0 };
+    let access = (&record.value.info).into();
     Ok(Some(Facts { catalog, classes, changed, stock_outs, uses, inputs, access, min_values, left_to_others, now }))
 }
 

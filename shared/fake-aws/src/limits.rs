@@ -24,11 +24,10 @@ impl Limits {
         Self::default()
     }
 
-    /// The limits that AWS documents for EC2. CreateFleet uses the bucket of launches.
+    /// The limits that AWS documents for EC2. CreateFleet is a mutating action without a limit of its own, unlike RunInstances.
     pub fn documented() -> Self {
         let of = |action, size, per_second| (action, Rate { size, per_second });
         let rates = vec![
-            of("CreateFleet", 5, 2),
             of("TerminateInstances", 100, 5),
             of("CreateTags", 100, 10),
             of("DescribeSpotPriceHistory", 50, 10),

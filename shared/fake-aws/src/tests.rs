@@ -224,16 +224,17 @@ fn a_bucket_refuses_what_is_beyond_it_and_fills_up_again() {
     let mut stage = Stage::new();
     stage.template();
     stage.api.limits = Limits::documented();
-    for number in 0..5 {
+    for number in 0..50 {
         stage.ec2(&fleet(&format!("t{number}"), 1));
     }
-    stage.refused(&fleet("t5", 1), 503, "RequestLimitExceeded");
-    assert_eq!(stage.lone.region.machines.len(), 5, "a throttled fleet starts nothing");
+    stage.refused(&fleet("t50", 1), 503, "RequestLimitExceeded");
+    assert_eq!(stage.lone.region.machines.len(), 50, "a throttled fleet starts nothing");
     stage.wait(1);
-    stage.ec2(&fleet("t5", 1));
-    stage.ec2(&fleet("t6", 1));
-    stage.refused(&fleet("t7", 1), 503, "RequestLimitExceeded");
-    assert_eq!(stage.api.calls("CreateFleet"), 9);
+    for number in 50..55 {
+        stage.ec2(&fleet(&format!("t{number}"), 1));
+    }
+    stage.refused(&fleet("t55", 1), 503, "RequestLimitExceeded");
+    assert_eq!(stage.api.calls("CreateFleet"), 57);
 }
 
 #[test]

@@ -2,19 +2,20 @@
 
 use super::over_sim::{class_in, keep_as, know, run_over};
 use super::repeated::with_class;
+use super::requests::leave_tokens;
 use crate::dry_runs::profile_failure;
 use crate::plan::Facts;
 use futures::executor::block_on;
 use std::sync::Arc;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Bucket, BucketName, ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision, ShiftedZones};
+use whittle_claims::{ClassDryRun, DryRunFailure, DryRunPool, Function, NodeClassRecord, Revision, ShiftedZones};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchError, LaunchTemplate, MinValuesPolicy};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::user_data::ClusterAccess;
 use whittle_ports::{
     Adapters, Answer, CloudError, CloudErrorKind, DryRuns, Fleets, InstanceRun, Instances, LaunchTemplates, Mode, RecordReader, Records,
-    Settings, TokenBuckets,
+    Settings,
 };
 use whittle_sim::SimPorts;
 use whittle_snapshot::{Reserved, TypeInputs};
@@ -201,9 +202,7 @@ fn a_dry_run_without_an_answer_stays_pending_and_blames_nobody() {
     let simulation = with_class();
     request(&simulation, "a");
     let ports = simulation.ports();
-    // Other launches have used up the rate of CreateFleet.
-    let (bucket, full) = (BucketName("CreateFleet".to_owned()), Bucket::full(5, 2, at(0)));
-    assert!(block_on(ports.take_tokens(&bucket, &full, 5, at(0))).unwrap());
+    leave_tokens(&simulation, 0);
     assert_eq!(run_over(&ports, &[]).counted("dry_runs_postponed"), 1);
     assert!(known(&simulation).unwrap().is_pending());
     assert_eq!(outcome(&simulation), None);

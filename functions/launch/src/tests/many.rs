@@ -2,13 +2,14 @@
 
 use super::over_sim::{keep, keep_as, run_over, with_functions};
 use super::repeated::{ready, with_class};
+use super::requests::leave_tokens;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Claim, DeletionReason, Doorbell, Event, Phase};
+use whittle_claims::{Bucket, BucketName, Claim, DeletionReason, Doorbell, Event, Phase};
 use whittle_ports::{Adapters, ClaimStore, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts, Simulation};
 use whittle_testkit::{TestWorld, after, at, deletion};
@@ -112,8 +113,9 @@ fn a_hundred_claims_without_capacity_fail_quickly_with_one_event_each() {
 }
 
 #[test]
-fn five_groups_are_launched_at_once_and_the_largest_are_among_them() {
+fn as_many_groups_as_there_are_tokens_are_launched_at_once_and_the_largest_are_among_them() {
     let mut simulation = groups_of(&[1, 1, 1, 1, 1, 20, 30]);
+    leave_tokens(&simulation, 5);
     simulation.run_for(SignedDuration::from_secs(10));
     assert_eq!(simulation.world().region.started(), 55, "each claim has one machine, and none has two");
     let machine = |claim: &Claim| claim.machine().map(|machine| (machine.launched_at.duration_since(at(0)), machine.instance_type.clone()));
@@ -122,8 +124,23 @@ fn five_groups_are_launched_at_once_and_the_largest_are_among_them() {
     let (large, small): (Vec<_>, Vec<_>) = launched.into_iter().partition(|(_, name)| TYPES[5..].contains(&name.as_str()));
     assert_eq!((large.len(), small.len()), (50, 5));
     let first = large[49].0.max(small[2].0);
-    assert!(first < SignedDuration::from_secs(2), "EC2 lets five calls through at once: {large:?}, {small:?}");
-    assert!(small[3].0 >= SignedDuration::from_millis(500), "the sixth waits for a token: {small:?}");
+    assert!(first < SignedDuration::from_secs(2), "five calls are made at once: {large:?}, {small:?}");
+    assert!(small[3].0 >= SignedDuration::from_millis(200), "the sixth waits for a token: {small:?}");
+}
+
+#[test]
+fn no_call_begins_after_ec2_has_throttled_one_and_every_claim_gets_one_machine_later() {
+    let mut simulation = groups_of(&[1; 7]);
+    leave_tokens(&simulation, 40);
+    simulation.world().faults.fleets_throttled_until = Some(at(2));
+    simulation.run_until(at(1));
+    let phases = |simulation: &TestWorld| claims(simulation).iter().map(|claim| claim.phase.name()).collect::<Vec<_>>();
+    assert_eq!(phases(&simulation), ["Launching"; 7]);
+    let (bucket, full) = (BucketName("CreateFleet".to_owned()), Bucket::full(50, 5, at(1)));
+    assert!(!simulation.world().store.take_tokens(&bucket, &full, 10, at(1)), "33 tokens were left, and EC2 has none");
+    simulation.run_until(at(30));
+    let machines: BTreeSet<_> = claims(&simulation).iter().filter_map(|claim| claim.instance().cloned()).collect();
+    assert_eq!((machines.len(), simulation.world().region.started()), (7, 7));
 }
 
 #[test]

@@ -9,11 +9,11 @@ use whittle_claims::{BucketName, Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ec2::fleet::FleetRequest;
 use whittle_units::InstanceId;
 
-/// CreateFleet's limits of an account and region, in thousandths of a call: five at once, two a second. One more for each
+/// CreateFleet's limits of an account and region, in thousandths of a call: fifty at once, five a second. One more for each
 /// run is allowed: a call counts when it arrives, not when it was permitted.
-const FLEET_BURST: i64 = 5_000;
-const FLEET_PER_MS: i64 = 2;
-/// For how long a run may keep tokens for fleet calls: it takes up to five, and stores its calls before it makes them.
+const FLEET_BURST: i64 = 50_000;
+const FLEET_PER_MS: i64 = 5;
+/// For how long a run may keep tokens for fleet calls: it takes up to twenty, and stores its calls before it makes them.
 const FLEET_TOKEN_KEPT: SignedDuration = SignedDuration::from_secs(60);
 /// Doorbells that functions ring for one subject within a minute: one per second for a draining claim, and as many for
 /// duplicates, sweeps and events.

@@ -29,7 +29,7 @@ const STATE_AGE_MS_MAX: u64 = 60_000;
 /// Younger machines are subject to stale reads instead.
 const OLD: SignedDuration = SignedDuration::from_secs(30);
 /// EC2's rate limits: name, burst, and rate per second.
-const CALLS: &[(&str, i64, i64)] = &[("CreateFleet", 5, 2), ("DescribeInstances", 100, 20), ("TerminateInstances", 100, 5)];
+const CALLS: &[(&str, i64, i64)] = &[("CreateFleet", 50, 5), ("DescribeInstances", 100, 20), ("TerminateInstances", 100, 5)];
 /// The size limit of an item, in bytes.
 const ITEM_MAX: usize = 400 << 10;
 /// How long a shortened invocation lasts, in seconds.
