@@ -389,11 +389,8 @@ impl<P: Rights> Run<'_, P> {
             _ => RETRY_DELAY,
         };
         self.report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
-        if let Some(name) = batch.members.first().filter(|_| known.is_fleet_quota()) {
-            let key = ClaimKey { cluster: self.cluster.clone(), name: name.clone() };
-            if let Some(claim) = readable(self.ports.store().get(&key).await)? {
-                self.publish_quota(&claim.value, &error.code, &error.message).await;
-            }
+        if let Some(claim) = waiting.first().filter(|_| known.is_fleet_quota()) {
+            self.publish_quota(&claim.value, &error.code, &error.message).await;
         }
         let reason = match CreateReason::of(&error.to_string()) {
             CreateReason::LaunchFailed => known.launch_reason(),
