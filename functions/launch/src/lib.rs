@@ -9,8 +9,10 @@ mod batch; // a call with its parameters and outcome, as it is stored
 mod groups; // several new calls at once
 mod call; // one call, and what happens before it is repeated
 mod answer; // what its response means for the claims
+mod assign; // which claim gets which instance
 mod machine; // what a claim records of its instance
-mod retry; // one doorbell for what is not there yet
+mod refusals; // what only users can mend, and how they hear of it
+mod retry; // claims without an instance wait for a call, with one doorbell for all
 
 // What launches need to know.
 mod addresses; // those that launches have used since EC2 counted them
@@ -21,7 +23,6 @@ mod dry_runs; // whether this function's role may launch with a class
 mod tests;
 
 use addresses::{SubnetUse, has_choice};
-use answer::CONCURRENCY;
 use batch::Batch;
 use call::Call;
 use futures::future::{TryFutureExt, join_all, try_join_all};
@@ -50,6 +51,8 @@ rights! {
     Queues: Queues,
 }
 
+/// Claims that are read or written concurrently.
+const CONCURRENCY: usize = 16;
 /// After this an unfinished launch is resumed: longer than a call and handling its response take.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_secs(30);
 /// No call is retried this late without having been stored: a restored table is older than this.
