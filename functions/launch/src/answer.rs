@@ -1,19 +1,16 @@
 //! What the response of CreateFleet, or its failure, means for the claims of the call.
 
 use crate::batch::Batch;
-use crate::refusals::PROFILE_KNOWN_AFTER;
+use crate::failure::{CallDisposition, CallFailure, Notice, Shortfall, api_error, reason_of};
 use crate::{RETRY_DELAY, Rights, Run, USER_ACTION_RETRY_DELAY, machine, oldest};
 use whittle_claims::{Claim, DeletionReason, Event, Phase, Stored};
-use whittle_ec2::errors::{ApiError, CreateReason, Fault};
-use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance, FleetPoolError, failure};
+use whittle_ec2::errors::CreateReason;
+use whittle_ec2::fleet::{FleetAnswer, FleetFailure, FleetInstance};
 use whittle_ports::{Clock, CloudError, CloudErrorKind, HandleError, RegionStore, Safeguard, metrics};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// Delay before the instances of a fleet are looked up again.
 const FLEET_POLL_DELAY: SignedDuration = SignedDuration::from_secs(15);
-/// Delay before a call is made anew of which EC2 was too busy, or did not know something new such as the instance profile: IAM takes some
-/// ten seconds to tell it.
-const PASSING_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// How long the outcome of a call may stay unknown: EC2 shows the instances that it started much sooner.
 pub(crate) const OUTCOME_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
@@ -63,25 +60,22 @@ impl<P: Rights> Run<'_, P> {
             return self.keep_waiting(waiting, CreateReason::InternalError, message, FLEET_POLL_DELAY).await;
         }
         let waiting = self.waiting(batch).await?;
-        let quota = answer.errors.iter().find(|error| is_quota(error));
+        let waited = oldest(&waiting, now);
+        let Shortfall { quota, refusal, failure, retry_delay } = Shortfall::of(&answer.errors, waited);
         if let (Some(error), Some(claim)) = (quota, waiting.first()) {
             self.publish_quota(&claim.value, &error.code, &error.message).await;
         }
-        let waited = oldest(&waiting, now);
-        let refused = answer.errors.iter().find(|error| needs_user_action(&api_error(error), waited));
-        if let (Some(error), Some(claim)) = (refused, waiting.first()) {
+        if let (Some(error), Some(claim)) = (refusal, waiting.first()) {
             self.publish_refusal(&claim.value, reason_of(error), batch, &api_error(error).to_string()).await;
             self.look_at_profile(&api_error(error), batch, waited).await?;
         }
-        match failure_without_instances(&answer.errors) {
+        match failure {
             FleetFailure::InsufficientCapacity(message) => self.give_up(waiting, DeletionReason::InsufficientCapacity, &message).await,
             FleetFailure::Create { reason, message } => {
                 // The same client token would return the same response, so the next attempt is a new call.
                 waiting.iter().for_each(|_| self.report.count("retried"));
                 let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
-                let passes = quota.is_none() && refused.is_none() && answer.errors.iter().any(|error| api_error(error).is_over_soon());
-                let delay = if passes { PASSING_RETRY_DELAY } else { USER_ACTION_RETRY_DELAY };
-                self.replace_token(waiting, &batch.id, Some(&erred), delay).await
+                self.replace_token(waiting, &batch.id, Some(&erred), retry_delay).await
             }
         }
     }
@@ -120,81 +114,29 @@ impl<P: Rights> Run<'_, P> {
             self.assign_instances(batch, alive, None).await?;
         }
         let now = self.ports.clock().now();
-        let fault = if error.kind == CloudErrorKind::Unknown { Fault::Server } else { Fault::Client };
-        let known = ApiError { fault, ..ApiError::client(&error.code, &error.message) };
-        let is_elsewhere = error.kind == CloudErrorKind::InsufficientCapacity || known.is_service_linked_role_missing();
         let waiting = self.waiting(batch).await?;
-        if is_elsewhere && !known.is_fleet_quota() {
-            let outs = machine::whole_call_stock_outs(&self.facts, batch, &error.code, &error.message, now);
-            self.ports.store().put_stock_outs(&outs).await?;
-            match waiting.first() {
-                Some(claim) if known.is_vcpu_quota() => self.publish_quota(&claim.value, &error.code, &error.message).await,
-                Some(claim) if known.create_reason().needs_user_action() => {
-                    self.publish_refusal(&claim.value, known.create_reason(), batch, &error.to_string()).await;
-                }
-                _ => {}
-            }
-            return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string()).await;
-        }
-        // Since they were planned: this may not be their first call.
         let waited = oldest(&waiting, now);
-        let is_refused = needs_user_action(&known, waited);
-        let delay = match error.kind {
-            _ if known.is_fleet_quota() => USER_ACTION_RETRY_DELAY,
-            CloudErrorKind::Invalid if known.is_over_soon() && !is_refused => PASSING_RETRY_DELAY,
-            CloudErrorKind::Unauthorized | CloudErrorKind::Invalid => USER_ACTION_RETRY_DELAY,
-            _ => RETRY_DELAY,
+        let failure = CallFailure::of(&error, waited);
+        let delay = match failure.disposition {
+            CallDisposition::GiveUp => {
+                let outs = machine::whole_call_stock_outs(&self.facts, batch, &error.code, &error.message, now);
+                self.ports.store().put_stock_outs(&outs).await?;
+                self.publish_failure_of_call(batch, &failure, &error, waiting.first()).await;
+                return self.give_up(waiting, DeletionReason::InsufficientCapacity, &error.to_string()).await;
+            }
+            CallDisposition::Retry(delay) => delay,
         };
         self.report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
-        if let Some(claim) = waiting.first().filter(|_| known.is_fleet_quota()) {
-            self.publish_quota(&claim.value, &error.code, &error.message).await;
+        self.publish_failure_of_call(batch, &failure, &error, waiting.first()).await;
+        if failure.notice == Some(Notice::Refusal) && !waiting.is_empty() {
+            self.look_at_profile(&failure.error, batch, waited).await?;
         }
-        let reason = match CreateReason::of(&error.to_string()) {
-            CreateReason::LaunchFailed => known.launch_reason(),
-            reason => reason,
-        };
-        if let Some(claim) = waiting.first().filter(|_| is_refused) {
-            self.publish_refusal(&claim.value, reason, batch, &error.to_string()).await;
-            self.look_at_profile(&known, batch, waited).await?;
-        }
-        let message = format!("{}: {error}", reason.advice());
+        let message = format!("{}: {error}", failure.reason.advice());
         if self.has_started_nothing(batch, &error, &waiting, held).await? {
             // Another call, by what the class and EC2's capacity are then: the class may not be ready any more, or have been corrected.
-            let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message };
+            let erred = Event::LaunchErred { reason: failure.reason.as_str().to_owned(), message };
             return self.replace_token(waiting, &batch.id, Some(&erred), delay).await;
         }
-        self.keep_waiting(waiting, reason, &message, delay).await
+        self.keep_waiting(waiting, failure.reason, &message, delay).await
     }
-}
-
-fn api_error(error: &FleetPoolError) -> ApiError {
-    ApiError::client(&error.code, &error.message)
-}
-
-fn reason_of(error: &FleetPoolError) -> CreateReason {
-    api_error(error).launch_reason()
-}
-
-fn is_quota(error: &FleetPoolError) -> bool {
-    let known = api_error(error);
-    known.is_vcpu_quota() || known.is_fleet_quota()
-}
-
-/// What the errors of a fleet mean for the claims without an instance. When the fleet quota is used up, no other offering would
-/// do better.
-fn failure_without_instances(errors: &[FleetPoolError]) -> FleetFailure {
-    match errors.iter().find(|error| api_error(error).is_fleet_quota()) {
-        Some(error) => {
-            let reason = CreateReason::FleetQuotaExceeded;
-            FleetFailure::Create { reason, message: format!("{}: {}", reason.advice(), error.message) }
-        }
-        None => failure(errors),
-    }
-}
-
-/// Whether retries are futile until the account, its permissions or the node class are changed. That EC2 does not know an instance profile
-/// says so only if a launch has waited for longer than it takes to learn of one.
-fn needs_user_action(error: &ApiError, waited: SignedDuration) -> bool {
-    let is_unusable = error.is_of_instance_profile() && waited >= PROFILE_KNOWN_AFTER;
-    error.create_reason().needs_user_action() || error.is_rejected() || is_unusable
 }

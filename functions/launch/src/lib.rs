@@ -8,6 +8,7 @@ mod plan; // claims with equal requests become one call
 mod batch; // a call with its parameters and outcome, as it is stored
 mod groups; // several new calls at once
 mod call; // one call, and what happens before it is repeated
+mod failure; // what its errors mean: whether claims are given up, and who is told
 mod answer; // what its response means for the claims
 mod assign; // which claim gets which instance
 mod machine; // what a claim records of its instance
@@ -61,6 +62,8 @@ const RESTORED_TABLE_AGE: SignedDuration = SignedDuration::from_mins(4);
 const RETRY_DELAY: SignedDuration = SignedDuration::from_secs(2);
 /// Delay before retrying a launch whose failure needs user action.
 const USER_ACTION_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(30);
+/// EC2 knows an instance profile and its role by then, if there are any: what it says of them is not over soon.
+const PROFILE_KNOWN_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// Delay before checking whether a changed class has been refreshed.
 const CLASS_REFRESH_DELAY: SignedDuration = SignedDuration::from_secs(5);
 /// Time for a fleet call with its templates and the handling of its response.

@@ -1,16 +1,31 @@
 //! What is done about launches that fail until a person changes something: users are told, and a class is looked at again.
 
 use crate::batch::Batch;
-use crate::{Rights, Run, USER_ACTION_RETRY_DELAY};
-use whittle_claims::{Claim, Doorbell, NodeClassRecord};
+use crate::failure::{CallFailure, Notice};
+use crate::{PROFILE_KNOWN_AFTER, Rights, Run, USER_ACTION_RETRY_DELAY};
+use whittle_claims::{Claim, Doorbell, NodeClassRecord, Stored};
 use whittle_ec2::errors::{ApiError, CreateReason};
-use whittle_ports::{Clock, ClusterEvent, HandleError, Involved, Queues, metrics, publish_event};
+use whittle_ports::{Clock, CloudError, ClusterEvent, HandleError, Involved, Queues, metrics, publish_event};
 use whittle_units::SignedDuration;
 
-/// EC2 knows an instance profile and its role by then, if there are any: what it says of them is not over soon.
-pub(crate) const PROFILE_KNOWN_AFTER: SignedDuration = SignedDuration::from_mins(1);
-
 impl<P: Rights> Run<'_, P> {
+    /// Tells users of a call that failed as a whole, if they have to act and a claim still waits for it. Best effort.
+    pub(crate) async fn publish_failure_of_call(
+        &mut self,
+        batch: &Batch,
+        failure: &CallFailure,
+        error: &CloudError,
+        waiting: Option<&Stored<Claim>>,
+    ) {
+        match (failure.notice, waiting) {
+            (Some(Notice::Quota), Some(claim)) => self.publish_quota(&claim.value, &error.code, &error.message).await,
+            (Some(Notice::Refusal), Some(claim)) => {
+                self.publish_refusal(&claim.value, failure.reason, batch, &error.to_string()).await;
+            }
+            (None, _) | (_, None) => {}
+        }
+    }
+
     /// Only a person can request a quota increase, so the NodePool gets an Event. Publishing is best effort.
     pub(crate) async fn publish_quota(&mut self, claim: &Claim, code: &str, message: &str) {
         self.report.count("quota");

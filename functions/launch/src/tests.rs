@@ -1,6 +1,7 @@
 mod beside;
 mod changed;
 mod dry_runs;
+mod failure;
 mod many;
 mod over_sim;
 mod overlaid;
