@@ -39,31 +39,15 @@ impl<P: Rights> Run<'_, P> {
     /// Creates the launch templates, then the fleet, then settles its response. `held` are the members as this run has just stored them,
     /// if nobody has made the stored call before.
     pub(crate) async fn call(&mut self, batch: &Batch, which: Call, held: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
-        let (mut alive, mut ended) = (Vec::new(), BTreeSet::new());
-        if which != Call::First {
-            let found = self.find_instances(batch).await?;
-            if found.is_complete(batch) {
-                let answer = FleetAnswer { instances: found.alive, ..FleetAnswer::default() };
-                return self.settle(batch, &answer, Outcome::Complete, None).await;
-            }
-            let was_made = which != Call::Repeat && (found.is_any() || self.has_machine(batch).await?);
-            if Safeguard::OldPlansLookFirst.stops(was_made) {
-                // That was another call, so EC2 would start instances for all its members again.
-                return self.adopt_unstored(batch, &found.alive).await;
-            }
-            let waits = match which {
-                Call::Lost => !self.is_missing_twice(batch).await?,
-                Call::New => !self.is_cleared(batch).await?,
-                Call::First | Call::Repeat => false,
-            };
-            if Safeguard::OldPlansLookFirst.stops(waits) {
-                self.report.count("looked_for");
-                return self.retry_lookup(batch).await;
-            }
-            (alive, ended) = (found.alive, found.ended);
-        }
+        let known = match which {
+            Call::First => FoundInstances::default(),
+            Call::Repeat | Call::New | Call::Lost => match self.look_before(batch, which).await? {
+                Some(found) => found,
+                None => return Ok(()),
+            },
+        };
         if let Err(error) = self.ensure_templates(&batch.node_class, &batch.templates).await {
-            return self.failed(batch, error, &alive, held.as_deref()).await;
+            return self.failed(batch, error, &known.alive, held.as_deref()).await;
         }
         let mut is_fresh = which == Call::First;
         let answer = match self.ports.cloud().create_fleet(&batch.request).await {
@@ -80,15 +64,43 @@ impl<P: Rights> Run<'_, P> {
             Err(error) => {
                 // It may have failed because a template was deleted.
                 self.templates.clear();
-                return self.failed(batch, error, &alive, held.as_deref()).await;
+                return self.failed(batch, error, &known.alive, held.as_deref()).await;
             }
         };
         let (mut answer, since) = self.complete_response(batch, answer).await?;
-        answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(ended.contains(&instance.id)));
-        let known = answer.instances.len() + ended.len();
-        let is_open = answer.errors.is_empty() && known < batch.members.len();
+        answer.instances.retain(|instance| !Safeguard::EndedGivenToNobody.stops(known.ended.contains(&instance.id)));
+        let accounted_for = answer.instances.len() + known.ended.len();
+        let is_open = answer.errors.is_empty() && accounted_for < batch.members.len();
         let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
         self.settle(batch, &answer, outcome, held.filter(|_| is_fresh)).await
+    }
+
+    /// The instances of a call that may have been made before. `None` if it is not made in this run, because they are all there, those of
+    /// another call are, or EC2 has to be asked once more: then its claims have been seen to.
+    async fn look_before(&mut self, batch: &Batch, which: Call) -> Result<Option<FoundInstances>, HandleError> {
+        let found = self.find_instances(batch).await?;
+        if found.is_complete(batch) {
+            let answer = FleetAnswer { instances: found.alive, ..FleetAnswer::default() };
+            self.settle(batch, &answer, Outcome::Complete, None).await?;
+            return Ok(None);
+        }
+        let was_made = which != Call::Repeat && (found.is_any() || self.has_machine(batch).await?);
+        if Safeguard::OldPlansLookFirst.stops(was_made) {
+            // That was another call, so EC2 would start instances for all its members again.
+            self.adopt_unstored(batch, &found.alive).await?;
+            return Ok(None);
+        }
+        let waits = match which {
+            Call::Lost => !self.is_missing_twice(batch).await?,
+            Call::New => !self.is_cleared(batch).await?,
+            Call::First | Call::Repeat => false,
+        };
+        if Safeguard::OldPlansLookFirst.stops(waits) {
+            self.report.count("looked_for");
+            self.retry_lookup(batch).await?;
+            return Ok(None);
+        }
+        Ok(Some(found))
     }
 
     /// Whether a member has a machine, so that its call was made, even while EC2 lists none of it.
@@ -229,6 +241,7 @@ impl<P: Rights> Run<'_, P> {
 }
 
 /// The instances that EC2 shows of a call that was made before.
+#[derive(Default)]
 struct FoundInstances {
     alive: Vec<FleetInstance>,
     ended: BTreeSet<InstanceId>,
