@@ -91,8 +91,8 @@ impl<P: Rights> Run<'_, P> {
             return Ok(None);
         }
         let waits = match which {
-            Call::Lost => !self.is_missing_twice(batch).await?,
-            Call::New => !self.is_cleared(batch).await?,
+            Call::Lost => !self.record_missing(batch).await?,
+            Call::New => !self.record_cleared(batch).await?,
             Call::First | Call::Repeat => false,
         };
         if Safeguard::OldPlansLookFirst.stops(waits) {
@@ -123,9 +123,9 @@ impl<P: Rights> Run<'_, P> {
         Ok(())
     }
 
-    /// Whether EC2 shows no instance of a lost call for the second time: a single response may be stale. From then on the call
-    /// may have been made.
-    async fn is_missing_twice(&self, batch: &Batch) -> Result<bool, HandleError> {
+    /// Records that EC2 shows no instance of a lost call, and returns whether that is for the second time: a single response may be stale.
+    /// From then on the call may have been made.
+    async fn record_missing(&self, batch: &Batch) -> Result<bool, HandleError> {
         let now = self.ports.clock().now();
         let earlier = batch.looked_at.map(|at| now.duration_since(at)).filter(|age| *age <= LOOKUP_EXPIRES_AFTER);
         let twice = earlier.is_some_and(|age| age >= LOOKUP_INTERVAL);
@@ -141,8 +141,8 @@ impl<P: Rights> Run<'_, P> {
         Ok(twice && written.is_some())
     }
 
-    /// Records that no other call was found, so that a run that resumes this one repeats it. Whether that was written.
-    async fn is_cleared(&self, batch: &Batch) -> Result<bool, HandleError> {
+    /// Records that no other call was found, so that a run that resumes this one repeats it. Returns whether that was written.
+    async fn record_cleared(&self, batch: &Batch) -> Result<bool, HandleError> {
         let Some(stored) = self.ports.store().read::<Batch>(self.cluster, &batch.id).await? else { return Ok(false) };
         let updated = Batch { looks_first: false, ..stored.value };
         Ok(unless_conflict(self.ports.store().write(self.cluster, &updated, stored.revision).await)?.is_some())
