@@ -1,8 +1,7 @@
 //! Access to a cluster: the endpoint of its API server, and a bearer token.
 
-use crate::budget::send;
-use crate::discovery::cluster_info;
-use crate::errors::{incomplete, of_resource};
+use crate::clusters::describe_cluster;
+use crate::errors::incomplete;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SignatureLocation, SigningSettings, sign};
 use aws_sigv4::sign::v4;
@@ -36,9 +35,7 @@ impl EksAccess {
 
 impl ClusterAccess for EksAccess {
     async fn endpoint(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        let answer =
-            send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str())).map_err(of_resource)?;
-        cluster_info(cluster, answer.cluster)
+        describe_cluster(&self.eks, &*self.clock, cluster).await
     }
 
     async fn bearer_token(&self, cluster: &ClusterName) -> Result<String, CloudError> {

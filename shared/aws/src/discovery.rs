@@ -3,8 +3,9 @@
 
 use crate::budget::send;
 use crate::catalog::with_latest;
+use crate::clusters::describe_cluster;
 use crate::describe;
-use crate::errors::{incomplete, of_resource};
+use crate::errors::incomplete;
 use crate::machines::{Machines, filter};
 use aws_sdk_ec2::types as sdk;
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,9 +167,7 @@ pub enum Isolation {
 
 impl Discovery for Ec2Discovery {
     async fn cluster_info(&self, cluster: &ClusterName) -> Result<ClusterInfo, CloudError> {
-        let answer =
-            send!(self, aws_sdk_eks, "DescribeCluster", self.eks.describe_cluster().name(cluster.as_str())).map_err(of_resource)?;
-        cluster_info(cluster, answer.cluster)
+        describe_cluster(&self.eks, &*self.clock, cluster).await
     }
 
     async fn subnets(&self, terms: &[SubnetSelectorTerm]) -> Result<Vec<Subnet>, CloudError> {
@@ -472,26 +471,4 @@ impl Ec2Discovery {
             Ok(_) => Ok(()),
         }
     }
-}
-
-/// What nodes and Whittle need to know about a cluster. One that is being created has no endpoint yet.
-pub(crate) fn cluster_info(name: &ClusterName, cluster: Option<aws_sdk_eks::types::Cluster>) -> Result<ClusterInfo, CloudError> {
-    let lacks = |what: &str| incomplete("DescribeCluster", format!("cluster {name} has no {what} yet"));
-    let cluster = cluster.ok_or_else(|| lacks("description"))?;
-    let network = cluster.kubernetes_network_config;
-    let cidr = network.as_ref().and_then(|network| network.service_ipv4_cidr.clone().or_else(|| network.service_ipv6_cidr.clone()));
-    let family = network.as_ref().and_then(|network| network.ip_family.clone());
-    Ok(ClusterInfo {
-        name: name.clone(),
-        endpoint: cluster.endpoint.ok_or_else(|| lacks("endpoint"))?,
-        certificate_authority: cluster
-            .certificate_authority
-            .and_then(|authority| authority.data)
-            .ok_or_else(|| lacks("certificate authority"))?,
-        version: cluster.version.unwrap_or_default(),
-        service_cidr: cidr.unwrap_or_default(),
-        ipv6: family == Some(aws_sdk_eks::types::IpFamily::Ipv6),
-        arn: cluster.arn.unwrap_or_default(),
-        vpc: cluster.resources_vpc_config.and_then(|config| config.vpc_id).unwrap_or_default(),
-    })
 }

@@ -4,6 +4,7 @@
 //! invocation's deadline, and errors are classified by `whittle_ec2::errors`. No decision is made here.
 
 // What is asked of AWS, an adapter for each set of permissions.
+mod clusters; // what EKS says about one
 mod access; // the endpoint of a cluster, and a bearer token for it
 mod discovery; // what node classes select
 mod catalog; // instance types, zones and prices
