@@ -3,13 +3,14 @@
 use super::alone::{self, DaemonFit, NoDomain};
 use super::bits::Bits;
 use super::changes::{self, Ask};
+use super::explain_types::{TypeCheck, TypesRejection, explain_types, finding, misses, ruled_out};
 use super::fit::FitError;
-use super::ids::{CatalogId, ClassId, GroupId, HostId, Id as _, Key, PodId, PoolId, SetId, TypeId};
+use super::ids::{ClassId, GroupId, HostId, Id as _, Key, PodId, PoolId, SetId};
 use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::misspelt_values;
 use super::packing_run::Outcome;
-use super::pod::{Class, Relaxation};
+use super::pod::{Class, Relaxation, VolumePlace};
 use super::pools::{Template, UnusablePool};
 use super::problem::Problem;
 use super::state::State;
@@ -21,8 +22,7 @@ use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Conflict, Operator};
 use whittle_model::scheduling::{
-    Cause, Changes, ClassChange, Finding, Follows, LimitLeft, Meant, NearestMiss, OwnRule, PoolRejection, PortTaken, Reason, RuledOut,
-    Unready, meant_key,
+    Cause, Changes, ClassChange, Follows, LimitLeft, Meant, OwnRule, PoolRejection, Reason, RuledOut, Unready, meant_key,
 };
 use whittle_units::{Quantity, Resources};
 
@@ -329,9 +329,9 @@ fn too_large(problem: &mut Problem<'_>, ask: Ask<'_>, types: &Bits, in_the_way: 
         return None;
     }
     let merged = problem.merge(ask.template, ask.pod, LabelsOf::NewNode)?;
-    let (cause, _, nearest) = explain_types(problem, ask.class, ask.pool, types, merged)?;
-    let found = PoolRejection::of(problem.pools[ask.pool].source, cause);
-    nearest.is_some().then(|| Box::new(PoolRejection { nearest, ..found }))
+    let found = explain_types(problem, ask.class, ask.pool, types, merged)?;
+    let plain = PoolRejection::of(problem.pools[ask.pool].source, found.cause);
+    found.nearest.is_some().then(|| Box::new(PoolRejection { nearest: found.nearest, ..plain }))
 }
 
 /// Whether no change is enough.
@@ -414,50 +414,60 @@ fn names_any(cause: &Cause, meant: &[Meant]) -> bool {
 
 /// Why no type takes the pod in any place of its volumes: the reason of the last. Of a cause alone, one domain is looked at.
 fn explain_places(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, types: &Bits, detail: Detail) -> Option<PoolRejection> {
-    let Ask { class, relaxation, pool, template, pod, .. } = ask;
-    let places = if ask.with_volumes { &class.places[..] } else { &[] };
+    let places = if ask.with_volumes { &ask.class.places[..] } else { &[] };
+    let merged = problem.merge(ask.template, ask.pod, LabelsOf::NewNode).unwrap_or(ask.template);
+    let mut last = None;
+    for at in 0..places.len().max(1) {
+        last = Some(explain_place(problem, state, ask, types, (merged, places.get(at)), detail)?);
+    }
+    last
+}
+
+/// The same in one place of its volumes, or of a pod without any. `merged` is what the NodePool and the pod require.
+fn explain_place(
+    problem: &mut Problem<'_>,
+    state: &State,
+    ask: Ask<'_>,
+    types: &Bits,
+    (merged, place): (SetId, Option<&VolumePlace>),
+    detail: Detail,
+) -> Option<PoolRejection> {
+    let Ask { class, relaxation, pool, .. } = ask;
     let source = problem.pools[pool].source;
     let plain = |cause| PoolRejection::of(source, cause);
-    let merged = problem.merge(template, pod, LabelsOf::NewNode).unwrap_or(template);
-    let mut cause = None;
-    for at in 0..places.len().max(1) {
-        let mut set = merged;
-        if let Some(place) = places.get(at) {
-            if let Err(inner) = check_compatible(problem, merged, place.set, place.host.as_ref()) {
-                cause = Some(plain(Cause::Volumes(Box::new(inner))));
-                continue;
-            }
-            set = problem.merge(merged, place.set, LabelsOf::NewNode).unwrap_or(merged);
+    let mut set = merged;
+    if let Some(place) = place {
+        if let Err(inner) = check_compatible(problem, merged, place.set, place.host.as_ref()) {
+            return Some(plain(Cause::Volumes(Box::new(inner))));
         }
-        match in_topology(problem, state, relaxation, set) {
-            Err(topology) => cause = Some(plain(topology)),
-            Ok(mut sets) => {
-                if detail == Detail::Cause {
-                    sets.truncate(1);
-                }
-                let mut first = None;
-                for set in &sets {
-                    // In one domain is a type, or in none.
-                    let found = explain_types(problem, class, pool, types, *set)?;
-                    first.get_or_insert(found);
-                }
-                let (found, mut ruled_out, nearest) = first?;
-                let mut misses = if detail == Detail::Cause { Vec::new() } else { misses(problem, class, pool, types, sets[0]) };
-                if nearest.is_some() && misses.len() == 1 {
-                    misses.clear();
-                }
-                if let Some(place) = places.get(at) {
-                    mark_volumes(problem, place.set, &mut ruled_out);
-                }
-                let all = problem.pools[pool].types.clone();
-                let limited = types.count() < all.count();
-                let fitting = limited.then(|| sets.iter().find(|set| explain_types(problem, class, pool, &all, **set).is_none())).flatten();
-                let limits = fitting.map(|set| limits_in_the_way(problem, state, (class, pool), *set)).unwrap_or_default();
-                cause = Some(PoolRejection { ruled_out, nearest, misses, limits, ..plain(found) });
-            }
-        }
+        set = problem.merge(merged, place.set, LabelsOf::NewNode).unwrap_or(merged);
     }
-    cause
+    let mut sets = match in_topology(problem, state, relaxation, set) {
+        Err(topology) => return Some(plain(topology)),
+        Ok(sets) => sets,
+    };
+    if detail == Detail::Cause {
+        sets.truncate(1);
+    }
+    let mut first = None;
+    for set in &sets {
+        // In one domain is a type, or in none.
+        let found = explain_types(problem, class, pool, types, *set)?;
+        first.get_or_insert(found);
+    }
+    let TypesRejection { cause, mut ruled_out, nearest } = first?;
+    let mut misses = if detail == Detail::Cause { Vec::new() } else { misses(problem, class, pool, types, sets[0]) };
+    if nearest.is_some() && misses.len() == 1 {
+        misses.clear();
+    }
+    if let Some(place) = place {
+        mark_volumes(problem, place.set, &mut ruled_out);
+    }
+    let all = problem.pools[pool].types.clone();
+    let limited = types.count() < all.count();
+    let fitting = limited.then(|| sets.iter().find(|set| explain_types(problem, class, pool, &all, **set).is_none())).flatten();
+    let limits = fitting.map(|set| limits_in_the_way(problem, state, (class, pool), *set)).unwrap_or_default();
+    Some(PoolRejection { ruled_out, nearest, misses, limits, ..plain(cause) })
 }
 
 /// Marks the constraints that say where a volume of the pod is.
@@ -468,13 +478,6 @@ fn mark_volumes(problem: &Problem<'_>, place: SetId, ruled_out: &mut [RuledOut])
             ruled.of_volume |= ruled.constraint.strip_prefix(key).is_some_and(|rest| rest.starts_with(' '));
         }
     }
-}
-
-/// All that types with everything else have too little of.
-fn misses(problem: &mut Problem<'_>, class: &Class, pool: PoolId, types: &Bits, set: SetId) -> Vec<NearestMiss> {
-    let at = problem.pools[pool].catalog;
-    let view = problem.view(at, set);
-    DaemonFit::of(problem, class, pool, types).misses(problem, class, &view.usable, at)
 }
 
 /// What remains of the limits without which a type would take the pod: of one that excludes all such types, or else of all.
@@ -639,114 +642,4 @@ fn fits_anywhere(problem: &mut Problem<'_>, state: &State, class: ClassId) -> bo
     let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
     let pools: Vec<PoolId> = problem.pools.ids().collect();
     pools.into_iter().any(|pool| Ask::of(problem, &class, relaxation, pool).fits_apart(problem, state))
-}
-
-/// What the instance types lack, how many each constraint rules out, and the nearest miss; `None` if some type fits.
-fn explain_types(
-    problem: &mut Problem<'_>,
-    class: &Class,
-    pool: PoolId,
-    types: &Bits,
-    set: SetId,
-) -> Option<(Cause, Vec<RuledOut>, Option<NearestMiss>)> {
-    let at = problem.pools[pool].catalog;
-    let view = problem.view(at, set);
-    let daemon_fit = DaemonFit::of(problem, class, pool, types);
-    let catalog = &problem.catalogs[at];
-    let mut both = daemon_fit.fitting.clone();
-    both.intersect_with(&view.usable);
-    let requirements = problem.names.spell(problem.sets.get(set));
-    let resources = class.resources.clone();
-    let short: Vec<String> = view
-        .min_values
-        .iter()
-        .filter(|(key, wanted)| catalog.distinct(*key, &both) < *wanted)
-        .map(|(key, _)| problem.names.key_name(*key).to_owned())
-        .collect();
-    if !both.is_empty() {
-        let unmet = !short.is_empty();
-        return unmet.then(|| (Cause::MinValues { labels: short, requirements, resources }, Vec::new(), None));
-    }
-    let mut but_for_daemon = daemon_fit.beside.clone();
-    but_for_daemon.intersect_with(&daemon_fit.room);
-    if let Some(daemon_set) = daemon_fit.avoided.clone().filter(|_| but_for_daemon.intersects(&view.usable)) {
-        let (types, of) = (daemon_fit.beside.count(), types.count());
-        return Some((Cause::BesideDaemon { daemon_set, types, of }, Vec::new(), None));
-    }
-    // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
-    let considered: Vec<TypeId> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();
-    let check = |t: &TypeId| TypeCheck { met: view.met.has(*t), fits: daemon_fit.fitting.has(*t), offered: view.offered.has(*t) };
-    let checks: Vec<TypeCheck> = considered.iter().map(check).collect();
-    let finding = finding(&checks, class.resources.get("cpu"));
-    let nearest = daemon_fit.nearest_miss(problem, class, &view.usable, at);
-    let mut ruled_out = ruled_out(problem, at, set, types, &daemon_fit.room, &view.offered);
-    let port = daemon_fit.port.map(|(wanted, taken)| PortTaken {
-        wanted: wanted.to_string(),
-        taken: taken.to_string(),
-        types: daemon_fit.clashing.count(),
-        of: types.count(),
-    });
-    if let Some(port) = &port {
-        ruled_out.push(RuledOut {
-            constraint: format!("host port {}, which a daemon has,", port.wanted),
-            types: port.types,
-            of: port.of,
-            of_volume: false,
-        });
-        ruled_out.sort_by_key(|r| std::cmp::Reverse(r.types));
-    }
-    Some((
-        Cause::InstanceTypes { finding, requirements, resources, daemons: daemon_fit.daemons, port: port.map(Box::new) },
-        ruled_out,
-        nearest,
-    ))
-}
-
-/// What an instance type has: its requirements met, enough resources, an available offering.
-struct TypeCheck {
-    met: bool,
-    fits: bool,
-    offered: bool,
-}
-
-/// The finding that describes what the types lack.
-fn finding(checks: &[TypeCheck], cpu: Quantity) -> Finding {
-    let any = |holds: fn(&TypeCheck) -> bool| checks.iter().any(holds);
-    let (met, fits, offered) = (any(|t| t.met), any(|t| t.fits), any(|t| t.offered));
-    match (met, fits, offered) {
-        (false, false, false) => Finding::Nothing,
-        (false, false, _) => Finding::NoRequirementsNoResources,
-        (false, _, false) => Finding::NoRequirementsNoOffering,
-        (_, false, false) => Finding::NoResourcesNoOffering,
-        (false, _, _) => Finding::NoRequirements,
-        (_, false, _) => Finding::NoResources { absurd_cpu: cpu >= Quantity::from_units(1_000_000) },
-        (_, _, false) => Finding::NoOffering,
-        _ if any(|t| t.met && t.fits && !t.offered) => Finding::FitWithoutOffering,
-        _ if any(|t| t.fits && t.offered && !t.met) => Finding::FitWithoutRequirements,
-        _ if any(|t| t.met && t.offered && !t.fits) => Finding::OfferedWithoutFit,
-        _ => Finding::NeverAllThree,
-    }
-}
-
-fn ruled_out(problem: &mut Problem<'_>, catalog: CatalogId, set: SetId, types: &Bits, fitting: &Bits, offered: &Bits) -> Vec<RuledOut> {
-    let all = problem.catalogs[catalog].len();
-    let of = types.count();
-    let mut out = Vec::new();
-    let entries: Vec<_> = problem.sets.get(set).iter().map(|(k, v)| (*k, v.clone().with_min_values(None))).collect();
-    for (key, allowed) in entries {
-        let left = problem.catalogs[catalog].compatible_count(key, &allowed);
-        if left < all {
-            let constraint = format!("{} {}", problem.names.key_name(key), problem.names.spell_vals(&allowed));
-            out.push(RuledOut { constraint, types: all - left, of: all, of_volume: false });
-        }
-    }
-    for (constraint, left) in [("resources", fitting), ("available offerings", offered)] {
-        let mut kept = types.clone();
-        kept.intersect_with(left);
-        if kept.count() < of {
-            out.push(RuledOut { constraint: constraint.to_owned(), types: of - kept.count(), of, of_volume: false });
-        }
-    }
-    out.sort_by(|a, b| (b.types, &a.constraint).cmp(&(a.types, &b.constraint)));
-    out
 }

@@ -69,6 +69,7 @@ mod repack; // pods move between new machines
 // The result.
 mod alone; // a pod alone on a new machine
 mod changes; // what of the requirements would have to change
+mod explain_types; // what instance types lack
 mod explain; // why a pod has no place
 mod misspelt_values; // which values no instance type has, and what was meant
 mod finish; // from decisions to the plan
