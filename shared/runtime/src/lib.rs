@@ -5,6 +5,7 @@
 //! have to be redelivered.
 
 mod serve; // the invocation loop
+mod serve_url; // that of a function behind a Function URL
 mod events; // what an event asks for
 mod started; // whose machine a notice of EC2 is about
 mod in_flight; // messages that an invocation holds
@@ -21,7 +22,8 @@ pub use environment::{
     RELAY_SECRET, SPOT_TO_SPOT, TABLE,
 };
 pub use events::{Decoded, PoisonMessage, Work, WorkItem, batch_response, decode};
-pub use serve::{UrlAnswer, UrlRequest, serve, serve_url};
+pub use serve::serve;
+pub use serve_url::{UrlAnswer, UrlRequest, serve_url};
 pub use telemetry::{init_logs, lines};
 pub use whittle_aws::QueueUrls;
 pub use whittle_claims::Function;
