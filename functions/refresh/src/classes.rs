@@ -190,16 +190,24 @@ pub(crate) fn left_out_reservations<'a>(updated: &'a Ec2NodeClass, known: Option
     (!now.is_empty() && known.is_none_or(|known| told(&known.class) != now)).then_some(now)
 }
 
-/// The class with its new status and hash, and the record for launches. `pools` are those of the class, `known` is its former record.
+/// What decides about a class besides what was looked up for it.
+pub(crate) struct ClassContext<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) info: &'a ClusterInfo,
+    /// The region's types, if the class computes something from them.
+    pub(crate) region: Option<&'a Catalog>,
+    /// Its NodePools.
+    pub(crate) pools: &'a [&'a NodePool],
+}
+
+/// The class with its new status and hash, and the record for launches. `known` is its former record.
 pub(crate) fn resolve(
     class: &Ec2NodeClass,
-    settings: &Settings,
-    info: &ClusterInfo,
     lookup: Lookup,
-    region: Option<&Catalog>,
-    pools: &[&NodePool],
+    context: &ClassContext<'_>,
     known: Option<&NodeClassRecord>,
 ) -> (Ec2NodeClass, NodeClassRecord) {
+    let ClassContext { settings, info, region, pools } = *context;
     let (class, Lookup { started_at: now, mut found, reservations, free_addresses, fence, .. }) = unanswered::keep(class, lookup, known);
     let class = &class;
     let is_unanswered = |part: &str| found.unanswered.contains_key(part);
@@ -245,16 +253,10 @@ pub(crate) fn resolve(
     };
     for refusal in settings.class_refusals(&info.name, &info.vpc, &record) {
         tracing::error!(class = %class.metadata.name, "the class may not be used: {refusal}");
-        let (part, reason) = match refusal {
-            // The status says what is missing; there is no role yet that could be refused.
-            ClassRefusal::Role { .. } if has_no_profile => continue,
-            ClassRefusal::Role { .. } => {
-                updated.status.instance_profile = None;
-                (conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted")
-            }
-            ClassRefusal::Vpc { .. } => (conditions::SUBNETS_READY, "OtherVPC"),
-        };
-        refuse(&mut updated, &class.status.conditions, (part, reason, &refusal.to_string()), now);
+        // The status says what is missing; there is no role yet that could be refused.
+        if !(has_no_profile && matches!(refusal, ClassRefusal::Role { .. })) {
+            refuse_use(&mut updated, &class.status.conditions, &refusal, now);
+        }
     }
     record.instance_profile = updated.status.instance_profile.clone().unwrap_or_default();
     record.problems = problems(&updated, class);
@@ -318,6 +320,18 @@ pub(crate) fn fail_dry_run(
     record.problems = problems(&updated, class);
     record.class = updated.clone();
     (updated, record)
+}
+
+/// Says in the status of a class that the operator does not permit to use it.
+fn refuse_use(updated: &mut Ec2NodeClass, before: &[Condition], refusal: &ClassRefusal, now: Timestamp) {
+    let (part, reason) = match refusal {
+        ClassRefusal::Role { .. } => {
+            updated.status.instance_profile = None;
+            (conditions::INSTANCE_PROFILE_READY, "NodeRoleNotPermitted")
+        }
+        ClassRefusal::Vpc { .. } => (conditions::SUBNETS_READY, "OtherVPC"),
+    };
+    refuse(updated, before, (part, reason, &refusal.to_string()), now);
 }
 
 /// Sets a condition of a class, and with it Ready, to False: by type, reason and message.

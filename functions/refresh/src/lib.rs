@@ -202,7 +202,8 @@ impl<P: Rights> Run<'_, P> {
         }
         let region = self.region_of(class).await?;
         let pools = dry_runs::pools_of(class, objects);
-        let resolved = classes::resolve(class, self.settings, info, lookup, region.as_deref(), &pools, stored);
+        let context = classes::ClassContext { settings: self.settings, info, region: region.as_deref(), pools: &pools };
+        let resolved = classes::resolve(class, lookup, &context, stored);
         if let Some(news) = classes::left_out_reservations(&resolved.0, stored) {
             tracing::warn!(cluster = %self.cluster, class = %class.metadata.name, "{news}");
         }
