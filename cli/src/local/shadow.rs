@@ -23,18 +23,28 @@ fn busy(pool: &str) -> Session {
     session
 }
 
-/// Machines launched, machines running, tainted nodes, and claims being deleted.
-fn disruption_counts(world: &World) -> (usize, usize, usize, usize) {
-    let tainted = world.cluster.objects.nodes.values().filter(|node| node.has_disrupted_taint());
-    let ending = world.store.claims(&world.name()).filter(|stored| stored.value.is_ending()).count();
-    let running = world.region.machines.values().filter(|machine| machine.instance.is_alive()).count();
-    (world.region.started(), running, tainted.count(), ending)
+/// What a command that is executed changes.
+#[derive(Debug, PartialEq, Eq)]
+struct DisruptionCounts {
+    machines_launched: usize,
+    machines_running: usize,
+    nodes_tainted: usize,
+    claims_ending: usize,
+}
+
+fn disruption_counts(world: &World) -> DisruptionCounts {
+    DisruptionCounts {
+        machines_launched: world.region.started(),
+        machines_running: world.region.machines.values().filter(|machine| machine.instance.is_alive()).count(),
+        nodes_tainted: world.cluster.objects.nodes.values().filter(|node| node.has_disrupted_taint()).count(),
+        claims_ending: world.store.claims(&world.name()).filter(|stored| stored.value.is_ending()).count(),
+    }
 }
 
 #[track_caller]
 fn check_undisrupted(mut session: Session) {
     let before = disruption_counts(&session.simulation.world());
-    assert!(before.1 > 0);
+    assert!(before.machines_running > 0);
     session.scale("inflate", 0).unwrap();
     session.advance(SignedDuration::from_mins(5));
     let world = session.simulation.world();
@@ -101,7 +111,7 @@ fn shadow_mode_writes_no_status_and_goes_by_none_of_before() {
     assert_eq!(status(&prompt), before, "nothing is written");
     let told = planned(&prompt.session.simulation.world());
     assert!(told.first().is_some_and(|text| text.contains("(shadow mode) for 3 pods")), "{told:?}");
-    assert_eq!(disruption_counts(&prompt.session.simulation.world()).1, 0);
+    assert_eq!(disruption_counts(&prompt.session.simulation.world()).machines_running, 0);
 }
 
 #[test]
@@ -116,7 +126,7 @@ fn what_shadow_mode_would_have_launched_is_launched_once_it_ends() {
     prompt.session.advance(SignedDuration::from_mins(5));
     let told = planned(&prompt.session.simulation.world());
     assert!(told.last().is_some_and(|text| text.starts_with("for 3 pods")), "{told:?}");
-    assert_eq!(disruption_counts(&prompt.session.simulation.world()).1, 1);
+    assert_eq!(disruption_counts(&prompt.session.simulation.world()).machines_running, 1);
     let shown = prompt.answer("get nodepools").unwrap();
     assert!(shown.contains("True") && !shown.contains("(shadow)"), "{shown}");
 }
@@ -173,7 +183,7 @@ fn replacing() -> Session {
     let limit = session.now() + SignedDuration::from_mins(10);
     let replaces = |world: &World| {
         let new = world.store.claims(&world.name()).any(|stored| stored.value.spec.replaces.is_some() && stored.value.machine().is_some());
-        new && disruption_counts(world).2 > 0
+        new && disruption_counts(world).nodes_tainted > 0
     };
     assert!(session.simulation.run_while_not(limit, replaces), "a replacement is launched");
     session
@@ -184,7 +194,8 @@ fn replacing() -> Session {
 fn check_rolled_back(session: &mut Session) {
     session.advance(SignedDuration::from_mins(3));
     let world = session.simulation.world();
-    assert_eq!((disruption_counts(&world).2, disruption_counts(&world).3), (0, 0), "no taint is left, and nothing is deleted");
+    let counts = disruption_counts(&world);
+    assert_eq!((counts.nodes_tainted, counts.claims_ending), (0, 0), "no taint is left, and nothing is deleted");
     let shown = |stored: &whittle_claims::Stored<whittle_claims::Claim>| {
         whittle_api::conditions::find(&stored.value.conditions, whittle_api::conditions::DISRUPTION_REASON).is_some()
     };
@@ -202,7 +213,8 @@ fn shadow_mode_of_the_cluster_rolls_back_a_running_command() {
     session.set_mode(Mode::Active);
     session.advance(SignedDuration::from_mins(10));
     let world = session.simulation.world();
-    assert_eq!((disruption_counts(&world).1, disruption_counts(&world).2), (1, 0), "the command is executed after shadow mode ends");
+    let counts = disruption_counts(&world);
+    assert_eq!((counts.machines_running, counts.nodes_tainted), (1, 0), "the command is executed after shadow mode ends");
 }
 
 #[test]

@@ -317,15 +317,15 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// Converts old objects to the current kinds. One that has no equivalent is kept as unreadable.
     fn convert(&self, cluster: &ClusterName, objects: Vec<Object>, into: &mut ClusterObjects) {
-        let old: Vec<(String, &'static str, &'static str, ObjectMeta)> = objects.iter().filter_map(legacy_identity).collect();
+        let old: Vec<LegacyIdentity> = objects.iter().filter_map(legacy_identity).collect();
         let converted = legacy::convert(objects, &self.convert);
         for note in &converted.warnings {
             tracing::warn!(%cluster, object = %note.object, "{}", note.text);
         }
         for error in &converted.errors {
             tracing::error!(%cluster, %error, "an object of an old version cannot be converted");
-            if let Some((_, api_version, kind, metadata)) = old.iter().find(|(name, ..)| *name == error.object) {
-                into.unreadable.push(Unreadable::refused(api_version, kind, metadata.clone(), &error.field, &error.message));
+            if let Some(old) = old.iter().find(|old| old.name == error.object) {
+                into.unreadable.push(Unreadable::refused(old.api_version, old.kind, old.metadata.clone(), &error.field, &error.message));
             }
         }
         for object in converted.objects {
@@ -489,11 +489,19 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 }
 
-/// Name as in conversion errors, API version, kind and metadata of an object of an old version.
-fn legacy_identity(object: &Object) -> Option<(String, &'static str, &'static str, ObjectMeta)> {
+/// An object of an old version, as it was before its conversion.
+struct LegacyIdentity {
+    /// As conversion errors name it.
+    name: String,
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: ObjectMeta,
+}
+
+fn legacy_identity(object: &Object) -> Option<LegacyIdentity> {
     let Object::Legacy(old) = object else { return None };
     let (api_version, kind) = old.type_meta();
-    Some((format!("{kind} {:?}", old.meta().name), api_version, kind, old.meta().clone()))
+    Some(LegacyIdentity { name: format!("{kind} {:?}", old.meta().name), api_version, kind, metadata: old.meta().clone() })
 }
 
 /// The field selector for pods that are bound to no node.
