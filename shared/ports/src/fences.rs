@@ -158,7 +158,7 @@ impl Settings {
 
     /// Whether an instance profile whose role could not be looked up may be used: the operator's own default, and any if the
     /// deployment serves one cluster and names no roles for it, because then only IAM's rule for `iam:PassRole` applies.
-    pub fn permits_unknown_role(&self, cluster: &ClusterName, profile: &str) -> bool {
+    fn permits_unknown_role(&self, cluster: &ClusterName, profile: &str) -> bool {
         self.is_default_profile(profile) || (self.is_alone() && self.cluster_node_roles.of(cluster).is_none())
     }
 
@@ -181,7 +181,7 @@ impl Settings {
     }
 
     /// Whether this is the operator's default instance profile.
-    pub fn is_default_profile(&self, profile: &str) -> bool {
+    fn is_default_profile(&self, profile: &str) -> bool {
         self.default_instance_profile.as_deref() == Some(profile)
     }
 

@@ -23,7 +23,7 @@ pub enum Level {
 }
 
 /// The metrics of [`Level::Basic`].
-pub const BASIC: &[&str] =
+const BASIC: &[&str] =
     &[FailedRuns::ENTRY.name, Problems::ENTRY.name, Warnings::ENTRY.name, PodsLongestWait::ENTRY.name, NodesDollarsPerHour::ENTRY.name];
 
 impl Level {

@@ -184,7 +184,7 @@ impl Snapshot {
 
     /// Sets the workloads, whose selectors show which pods belong together.
     #[must_use]
-    pub fn with_workloads(self, workloads: Workloads) -> Self {
+    fn with_workloads(self, workloads: Workloads) -> Self {
         Self { workloads, ..self }
     }
 

@@ -14,11 +14,11 @@ use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_model::disruption::CloudDrift;
 
 /// The NodePool's template has changed.
-pub const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
+const NODE_POOL_DRIFTED: &str = "NodePoolDrifted";
 /// The labels of the claim no longer satisfy the NodePool's requirements.
-pub const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
+const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
 /// The catalog no longer offers the machine.
-pub const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
+const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
 
 /// The first reason that applies, and whether the instance type was found in this pass.
 pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> (Option<String>, bool) {

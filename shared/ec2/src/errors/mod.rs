@@ -189,7 +189,7 @@ impl ApiError {
         UNFULFILLABLE.contains(&self.code.as_str()) || self.is_not_in_zone() || self.is_subnet_full() || is_not_for_type
     }
     /// The zone does not have the type with this capacity type. EC2 lists which types a zone has, but not which of them it sells as spot.
-    pub fn is_not_in_zone(&self) -> bool {
+    fn is_not_in_zone(&self) -> bool {
         self.code == INVALID_FLEET && self.message.contains(NOT_IN_ZONE)
     }
     /// A vCPU quota of the account is exhausted, for some types of one capacity type: no stock-out.

@@ -29,7 +29,7 @@ impl Query {
         query
     }
     /// Keys of wildcard tags. A filter matches any one of its keys, so the results have to be checked for all.
-    pub fn wildcard_keys(&self) -> &[String] {
+    fn wildcard_keys(&self) -> &[String] {
         self.filters.get("tag-key").map(Vec::as_slice).unwrap_or_default()
     }
 }

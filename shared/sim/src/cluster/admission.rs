@@ -27,7 +27,7 @@ pub fn request_windows_address(spec: &mut PodSpec) {
 
 impl Cluster {
     /// Whether the VPC CNI's ConfigMap switches Windows addresses on.
-    pub fn windows_addresses(&self) -> bool {
+    fn windows_addresses(&self) -> bool {
         self.objects.config_maps.get("kube-system/amazon-vpc-cni").is_some_and(switches_windows_addresses_on)
     }
 

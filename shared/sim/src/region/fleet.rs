@@ -41,7 +41,7 @@ impl Region {
     }
 
     /// Whether a pool has capacity.
-    pub fn in_stock(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
+    fn in_stock(&self, instance_type: &str, zone: &str, capacity_type: &str) -> bool {
         let wild = |given: &str, value: &str| given == "*" || given == value;
         let out = self.out_of_stock.iter().any(|(t, z, c)| wild(t, instance_type) && wild(z, zone) && wild(c, capacity_type));
         !out && !self.is_drained(instance_type, zone, capacity_type)
