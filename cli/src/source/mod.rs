@@ -45,6 +45,7 @@ mod market; // with prices of running nodes
 
 // What is remarked on.
 pub(crate) mod remarks; // how remarks are printed
+mod input_remarks; // those on all kinds of objects, by what they are about
 pub(crate) mod classes; // node classes that are missing, or partly without effect
 pub(crate) mod requirements; // those of NodePools that no type can meet
 pub(crate) mod others; // NodePools of other controllers
@@ -78,10 +79,8 @@ pub use settings::When;
 
 use crate::look::{ClusterArgs, Live, Purpose};
 use crate::printing::complain;
-use crate::validate;
 use clap::Args;
 use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
@@ -224,16 +223,10 @@ impl Reading<'_> {
         let told = |(field, _): &(String, String)| found.warnings.iter().any(|warning| warning.contains(field));
         let untold: Vec<_> = invalid.into_iter().filter(|fault| !told(fault)).collect();
         found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));
-        let mut remarks = ignored(&found);
-        remarks.extend(found.others.values().cloned().map(Remark::note));
-        remarks.extend(gated(&found));
-        remarks.extend(other_schedulers(&found));
-        remarks.extend(unknown_priorities(&found));
-        remarks.extend(protections::remarks(&found.objects.pods, found.settings.now));
-        remarks.extend(found.workloads.runtime_classes.remarks(&found.objects.pods));
-        remarks.extend(left_aside::remarks(&found.objects));
-        remarks.extend(daemons::remarks(&found.objects));
-        remarks.extend(incomplete::remarks(&found.objects).into_iter().filter(|_| live.is_none()));
+        let mut remarks = input_remarks::of_objects(&found);
+        if live.is_none() {
+            remarks.extend(incomplete::remarks(&found.objects));
+        }
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if found.objects.node_overlays.is_empty() {
             remarks.extend(statics::remarks(&found.objects, &market.types));
@@ -243,33 +236,16 @@ impl Reading<'_> {
             remarks.extend(statics::remarks(&found.objects, &overlaid));
             market.prices = market.prices.overlaid(&overlaid);
         }
-        let missing = classes::dangling(&found.objects.node_pools, &found.node_classes);
-        remarks.extend(
-            missing
-                .iter()
-                .filter(|_| !from_catalog)
-                .map(|missing| missing.beside(found.refused.iter()))
-                .map(|missing| Remark::warning(format!("{missing}; here it is taken to have all defaults"))),
-        );
-        remarks.extend(classes::without_effect(&found.node_classes).filter(|_| !from_catalog));
-        let unknown = found.node_classes.iter().filter(|class| live.is_some() && !from_catalog && class.status.subnets.is_empty());
-        remarks.extend(unknown.map(|class| {
-            let name = &class.metadata.name;
-            Remark::note(format!("EC2NodeClass {name}: no subnets are in its status, so that one in every zone is assumed"))
-        }));
-        for pool in &found.objects.node_pools {
-            let name = NodePool::given_name(&pool.metadata.name);
-            let faults = validate::runtime::schedules(pool);
-            let faults = faults.into_iter().chain(requirements::faults(pool));
-            remarks.extend(faults.map(|fault| Remark::warning(format!("NodePool {name:?}, {fault}"))));
+        if !from_catalog {
+            remarks.extend(input_remarks::of_classes(&found));
+            if live.is_some() {
+                remarks.extend(input_remarks::assumed_subnets(&found));
+            }
         }
-        remarks.extend(
-            found
-                .node_classes
-                .iter()
-                .filter(|_| from_catalog)
-                .map(|class| Remark::note(format!("skipped EC2NodeClass {}: its effect is in the catalog", class.metadata.name))),
-        );
+        remarks.extend(input_remarks::of_pools(&found.objects.node_pools));
+        if from_catalog {
+            remarks.extend(input_remarks::skipped_classes(&found));
+        }
         found.remarks = remarks;
         Ok((found, market))
     }
@@ -287,88 +263,6 @@ impl Source {
             _ => Ok(Expansion::Missing(&self.replicas)),
         }
     }
-}
-
-/// Which parts of the input have no effect, and why.
-fn ignored(read: &Manifests) -> Vec<Remark> {
-    let (_, unresolved) = buffers(read);
-    let list = |of: fn(String) -> Remark, what: &str, lines: &[String]| -> Vec<Remark> {
-        lines.iter().map(|line| of(format!("{what}{line}"))).collect()
-    };
-    [
-        list(Remark::note, "", &read.notes),
-        list(Remark::note, "skipped ", &grouped(&read.skipped)),
-        list(Remark::warning, "", &read.misspelt),
-        read.workloads.unplanned.remarks().collect(),
-        list(Remark::error, "refused: ", &read.refused),
-        list(Remark::error, "an API server would refuse: ", &read.warnings),
-        list(Remark::warning, "", &unresolved),
-        list(Remark::warning, "has no effect: ", &invalid_machine_costs(read)),
-        list(Remark::warning, "has no effect: ", &read.settings.unheeded_gates()),
-    ]
-    .concat()
-}
-
-/// How many objects of one kind are named; more are counted.
-const SKIPPED_NAMED: usize = 3;
-
-/// Objects by version, kind and name; many of one kind are told by their number.
-fn grouped(skipped: &[String]) -> Vec<String> {
-    let kind_of = |line: &str| line.rsplit_once(' ').map_or_else(|| line.to_owned(), |(kind, _)| kind.to_owned());
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    skipped.iter().for_each(|line| *counts.entry(kind_of(line)).or_default() += 1);
-    let mut told = BTreeSet::new();
-    let shown = |line: &String| match counts.get(&kind_of(line)) {
-        Some(count) if SKIPPED_NAMED < *count => told.insert(kind_of(line)).then(|| format!("{count} objects of {}", kind_of(line))),
-        _ => Some(line.clone()),
-    };
-    skipped.iter().filter_map(shown).collect()
-}
-
-/// That nothing is planned for pods with scheduling gates.
-fn gated(read: &Manifests) -> Option<Remark> {
-    let waits = |pod: &&Pod| !pod.is_bound() && !pod.is_terminal() && !pod.spec.scheduling_gates.is_empty();
-    let pods = read.objects.pods.iter().filter(waits).count();
-    let are = if pods == 1 { "1 pod is".to_owned() } else { format!("{pods} pods are") };
-    (0 < pods).then(|| {
-        Remark::note(format!("{are} held back by spec.schedulingGates: nothing is planned for what waits so until they are removed"))
-    })
-}
-
-/// That pods which wait are those of another scheduler, whose rules nobody here knows.
-fn other_schedulers(read: &Manifests) -> Vec<Remark> {
-    let is_other = |pod: &&Pod| !matches!(pod.spec.scheduler_name.as_str(), "" | "default-scheduler");
-    let mut pods: BTreeMap<&str, usize> = BTreeMap::new();
-    for pod in read.objects.pods.iter().filter(|pod| !pod.is_bound() && !pod.is_terminal()).filter(is_other) {
-        *pods.entry(&pod.spec.scheduler_name).or_default() += 1;
-    }
-    let remark = |(name, pods): (&str, usize)| {
-        let wait = if pods == 1 { "1 pod waits".to_owned() } else { format!("{pods} pods wait") };
-        Remark::note(format!("{wait} for the scheduler {name:?} (spec.schedulerName): planned as if it bound pods as Kubernetes' own does"))
-    };
-    pods.into_iter().map(remark).collect()
-}
-
-/// PriorityClasses that pods name and that are not given, if nothing else says what they are worth.
-fn unknown_priorities(read: &Manifests) -> Vec<Remark> {
-    let given = read.objects.priority_classes.iter().map(|class| class.metadata.name.as_str());
-    let known: BTreeSet<&str> = given.chain(complete::BUILT_IN_PRIORITIES.map(|(name, _)| name)).chain([""]).collect();
-    let mut pods: BTreeMap<&str, usize> = BTreeMap::new();
-    for pod in read.objects.pods.iter().filter(|pod| pod.spec.priority == Some(0) && !pod.is_terminal()) {
-        *pods.entry(&pod.spec.priority_class_name).or_default() += 1;
-    }
-    let unknown = pods.into_iter().filter(|(name, _)| !known.contains(name));
-    let remark = |(name, pods)| {
-        let count = if pods == 1 { "1 pod that names it counts".to_owned() } else { format!("{pods} pods that name it count") };
-        Remark::note(format!("PriorityClass {name:?} is not given: {count} as of priority 0"))
-    };
-    unknown.map(remark).collect()
-}
-
-/// NodePools whose machine cost is invalid.
-fn invalid_machine_costs(read: &Manifests) -> Vec<String> {
-    let odd = |pool: &NodePool| Some(format!("NodePool {}: {}", pool.metadata.name, whittle_solver::machine_cost_fault(pool)?));
-    read.objects.node_pools.iter().filter_map(odd).collect()
 }
 
 /// Capacity buffers, and messages for those that cannot be resolved; none where the feature gate is off.
