@@ -20,6 +20,16 @@ fn deployment(name: &str, replicas: u32, cpu: &str, more: &str) -> String {
     )
 }
 
+/// Commands after which the workload of seed 003 runs on nodes of its Provisioner, whose names are printed last.
+fn with_rolling_workload() -> String {
+    format!(
+        "apply -f {} -f {} -f {}\nadvance 3m\nget no -o name\n",
+        seed("001-state-daemonsets.yaml"),
+        seed("003-state-alpha.yaml"),
+        seed("003-workload-rolling.yaml")
+    )
+}
+
 /// The last JSON document of some output, from the line that only opens it.
 fn last_json(text: &str) -> Value {
     let at = text.rfind("\n{\n").unwrap_or_else(|| panic!("{text}"));
@@ -85,12 +95,7 @@ fn s3_4_a_node_has_what_its_nodeclaim_says() {
 /// S3.20: a pool of the new kind waits until its own class was looked up, whatever an AWSNodeTemplate of that name resolved to.
 #[test]
 fn s3_20_a_pool_takes_nothing_from_the_old_template_of_the_same_name() {
-    let start = format!(
-        "apply -f {} -f {} -f {}\nadvance 3m\nget no -o name\n",
-        seed("001-state-daemonsets.yaml"),
-        seed("003-state-alpha.yaml"),
-        seed("003-workload-rolling.yaml")
-    );
+    let start = with_rolling_workload();
     let text = session(&start);
     let node = text.lines().find_map(|line| line.strip_prefix("node/")).unwrap();
     let text = session(&format!(
@@ -106,12 +111,7 @@ fn s3_20_a_pool_takes_nothing_from_the_old_template_of_the_same_name() {
 /// S3.20: the first line says when and why a node went; what was said often stands there once.
 #[test]
 fn s3_20_explain_says_when_and_why_a_node_went() {
-    let start = format!(
-        "apply -f {} -f {} -f {}\nadvance 3m\nget no -o name\n",
-        seed("001-state-daemonsets.yaml"),
-        seed("003-state-alpha.yaml"),
-        seed("003-workload-rolling.yaml")
-    );
+    let start = with_rolling_workload();
     let text = session(&start);
     let mut nodes = text.lines().filter_map(|line| line.strip_prefix("node/"));
     let (first, second) = (nodes.next().unwrap(), nodes.next().unwrap());

@@ -192,19 +192,20 @@ fn standard() -> Checks<'static> {
     Checks { settings: STANDARD, cluster: &CLUSTER, catalog: None }
 }
 
-fn ready_status(spec: Value, checks: Checks<'_>, change: impl FnOnce(&mut Found)) -> Vec<(String, String, String)> {
-    let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "default", "generation": 3}, "spec": spec})).unwrap();
-    let mut found = Found {
+/// One of everything that a class needs, and nothing else.
+fn found() -> Found {
+    Found {
         subnets: vec![subnet("subnet-a", 5)],
         security_groups: vec![SecurityGroup { id: "sg-1".into(), ..SecurityGroup::default() }],
         images: vec![image("ami-1", "x86_64", OLD, ImageVariant::Standard)],
-        reservations: None,
-        alias_error: None,
         instance_profile: Some("profile".into()),
-        profile_error: None,
-        placement_groups: PlacementGroups::NotSelected,
-        unanswered: BTreeMap::new(),
-    };
+        ..Found::default()
+    }
+}
+
+fn ready_status(spec: Value, checks: Checks<'_>, change: impl FnOnce(&mut Found)) -> Vec<(String, String, String)> {
+    let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "default", "generation": 3}, "spec": spec})).unwrap();
+    let mut found = found();
     change(&mut found);
     let status = status(&class, found, checks, OLD.parse().unwrap());
     assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3) && !condition.reason.is_empty()));
@@ -298,14 +299,7 @@ fn user_data_with_which_nodes_would_not_start_make_a_class_not_ready() {
 /// The status of the condition about validation, and its message.
 fn validation_of(spec: Value) -> (whittle_api::ConditionStatus, String) {
     let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
-    let found = Found {
-        subnets: vec![subnet("subnet-a", 5)],
-        security_groups: vec![SecurityGroup { id: "sg-1".into(), ..SecurityGroup::default() }],
-        images: vec![image("ami-1", "x86_64", OLD, ImageVariant::Standard)],
-        instance_profile: Some("profile".into()),
-        ..Found::default()
-    };
-    let status = super::status(&class, found, standard(), OLD.parse().unwrap());
+    let status = super::status(&class, found(), standard(), OLD.parse().unwrap());
     let condition = status.conditions.iter().find(|condition| condition.type_ == conditions::VALIDATION_SUCCEEDED).unwrap();
     assert_eq!(condition.message.is_empty(), remarks(&class).is_empty());
     (condition.status, condition.message.clone())
@@ -358,14 +352,7 @@ fn prefixes_that_no_node_of_an_ipv6_cluster_gets_are_named() {
         let checks = Checks { cluster, ..standard() };
         let class: Ec2NodeClass =
             serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"amiFamily": "AL2023", "ipPrefixCount": count}})).unwrap();
-        let found = Found {
-            subnets: vec![subnet("subnet-a", 5)],
-            security_groups: vec![SecurityGroup { id: "sg-1".into(), ..SecurityGroup::default() }],
-            images: vec![image("ami-1", "x86_64", OLD, ImageVariant::Standard)],
-            instance_profile: Some("profile".into()),
-            ..Found::default()
-        };
-        let status = super::status(&class, found, checks, OLD.parse().unwrap());
+        let status = super::status(&class, found(), checks, OLD.parse().unwrap());
         let condition = status.conditions.iter().find(|condition| condition.type_ == conditions::VALIDATION_SUCCEEDED).unwrap();
         assert_eq!(condition.status, ConditionStatus::True, "{}", condition.message);
         condition.message.clone()
