@@ -156,7 +156,7 @@ impl<P: Rights> Run<'_, P> {
         recorded.count_failure(&mut applied, "decisions_unrecorded");
         report.absorb(applied);
         if !self.settings.is_shadow() {
-            self.publish(&claim.value, self.kind.event_reason(), self.kind.ends_claim(), &message).await;
+            self.publish(&claim.value, &message).await;
             if ends {
                 for event in ClusterEvent::of_interruption(&claim.value) {
                     publish_event(self.ports.cluster(), cluster, &event).await;
@@ -201,11 +201,11 @@ impl<P: Rights> Run<'_, P> {
         Ok(())
     }
 
-    /// Publishes an Event on claim and Node. Best effort.
-    async fn publish(&self, claim: &Claim, reason: &str, warning: bool, message: &str) {
+    /// Publishes the notice as an Event on claim and Node, a warning if it ends the claim. Best effort.
+    async fn publish(&self, claim: &Claim, message: &str) {
         let event = |about| {
-            let normal = ClusterEvent::normal(about, reason, message);
-            ClusterEvent { warning, ..normal }
+            let normal = ClusterEvent::normal(about, self.kind.event_reason(), message);
+            ClusterEvent { warning: self.kind.ends_claim(), ..normal }
         };
         let cluster = &claim.key.cluster;
         publish_event(self.ports.cluster(), cluster, &event(Involved::claim(claim))).await;
