@@ -8,9 +8,9 @@ use whittle_ports::CloudError;
 use whittle_units::{SignedDuration, Timestamp};
 
 /// The secret is read again at this age.
-const MAX_AGE: SignedDuration = SignedDuration::from_mins(5);
+pub(crate) const MAX_AGE: SignedDuration = SignedDuration::from_mins(5);
 /// A refused caller may know a newer value: the secret is then read again at this age, so that callers cannot force more reads.
-const MAX_AGE_WHEN_REFUSED: SignedDuration = SignedDuration::from_mins(1);
+pub(crate) const MAX_AGE_WHEN_REFUSED: SignedDuration = SignedDuration::from_mins(1);
 /// How long the value before the newest one is accepted: time to reconfigure the webhooks.
 const GRACE: SignedDuration = SignedDuration::from_hours(1);
 
@@ -29,8 +29,7 @@ impl CachedSecret {
         std::iter::once(&self.newest).chain(previous).map(|secret| secret.value.clone()).filter(|value| !value.is_empty()).collect()
     }
 
-    fn is_due(&self, now: Timestamp, was_refused: bool) -> bool {
-        let max_age = if was_refused { MAX_AGE_WHEN_REFUSED } else { MAX_AGE };
+    fn is_due(&self, now: Timestamp, max_age: SignedDuration) -> bool {
         now.duration_since(self.read_at) >= max_age
     }
 }
@@ -57,11 +56,12 @@ impl RelaySecrets {
         Ok(Self { config, parameter, cached: Mutex::new(cached) })
     }
 
-    /// The values that are accepted now. When reading fails, the cached secret stays in use, and is not read again at once.
-    pub(crate) async fn accepted(&self, was_refused: bool) -> Vec<String> {
+    /// The values that are accepted now, of a secret that was read at most `max_age` ago. When reading fails, the cached secret stays in
+    /// use, and is not read again at once.
+    pub(crate) async fn accepted(&self, max_age: SignedDuration) -> Vec<String> {
         let now = Timestamp::now();
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if cached.is_due(now, was_refused) {
+        if cached.is_due(now, max_age) {
             match read(&self.config, &self.parameter).await {
                 Ok(read) => cached = read,
                 Err(error) => {
@@ -117,10 +117,14 @@ mod tests {
     fn the_secret_is_read_every_five_minutes_and_after_a_refusal_at_most_once_a_minute() {
         let cached = CachedSecret { newest: secret("s", 1, 0), previous: None, read_at: at(0) };
         let seconds = |seconds| at(0) + SignedDuration::from_secs(seconds);
-        for (after, was_refused, expected) in
-            [(59, true, false), (60, true, true), (60, false, false), (299, false, false), (300, false, true)]
-        {
-            assert_eq!(cached.is_due(seconds(after), was_refused), expected, "{after} {was_refused}");
+        for (after, max_age, expected) in [
+            (59, MAX_AGE_WHEN_REFUSED, false),
+            (60, MAX_AGE_WHEN_REFUSED, true),
+            (60, MAX_AGE, false),
+            (299, MAX_AGE, false),
+            (300, MAX_AGE, true),
+        ] {
+            assert_eq!(cached.is_due(seconds(after), max_age), expected, "{after} {max_age}");
         }
     }
 

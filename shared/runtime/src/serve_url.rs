@@ -4,7 +4,7 @@ use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
 use crate::events::Work;
-use crate::secrets::RelaySecrets;
+use crate::secrets::{MAX_AGE, MAX_AGE_WHEN_REFUSED, RelaySecrets};
 use crate::telemetry;
 use crate::wiring::{Connections, Shell};
 use aws_lambda_events::lambda_function_urls::LambdaFunctionUrlRequest;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Instant;
 use whittle_ports::{Clock, HandleError, Report, error_chain};
-use whittle_units::Timestamp;
+use whittle_units::{SignedDuration, Timestamp};
 
 /// A request to a Function URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +55,11 @@ where
             Err(reason) => return Ok::<Value, Error>(url_response(400, &json!({ "message": reason }).to_string())),
         };
         let start = Instant::now();
-        shell.settings.relay_secrets = accepted(secrets.as_ref(), false).await;
+        shell.settings.relay_secrets = accepted(secrets.as_ref(), MAX_AGE).await;
         let mut outcome = handler(&shell, &request).await;
         if is_refused(&outcome) {
             // The caller may know a secret that is newer than ours.
-            let newest = accepted(secrets.as_ref(), true).await;
+            let newest = accepted(secrets.as_ref(), MAX_AGE_WHEN_REFUSED).await;
             if newest != shell.settings.relay_secrets {
                 shell.settings.relay_secrets = newest;
                 outcome = handler(&shell, &request).await;
@@ -115,9 +115,9 @@ fn url_request(event: &Value, body_max: usize, url: CalledUrl) -> Result<UrlRequ
     Ok(UrlRequest { path: event.raw_path.unwrap_or_default(), body, signed_by, alias: url.alias })
 }
 
-async fn accepted(secrets: Option<&RelaySecrets>, was_refused: bool) -> Vec<String> {
+async fn accepted(secrets: Option<&RelaySecrets>, max_age: SignedDuration) -> Vec<String> {
     match secrets {
-        Some(secrets) => secrets.accepted(was_refused).await,
+        Some(secrets) => secrets.accepted(max_age).await,
         None => Vec::new(),
     }
 }
