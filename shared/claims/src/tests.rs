@@ -2,7 +2,7 @@ use super::*;
 use crate::fixtures::{at, default_spec, machine, planned};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::{ConditionStatus, GoDuration, NillableDuration, ObjectMeta, OwnerReference, labels};
@@ -140,6 +140,15 @@ fn a_launch_is_repeated_only_with_its_own_token() {
     let moved = run(&[begun(), Event::TokenReplaced { from: "t".into(), to: "u".into() }]).unwrap();
     assert!(matches!(moved.phase, Phase::Launching { ref client_token, .. } if client_token == "u"));
     check_refused(&[begun(), Event::TokenReplaced { from: "x".into(), to: "u".into() }]);
+}
+
+/// Whoever deletes it then waits for as long as a call of now may start machines.
+#[test]
+fn a_replaced_token_begins_its_launch_anew_and_keeps_the_attempts() {
+    let replaced = || Event::TokenReplaced { from: "t".into(), to: "u".into() };
+    let anew = Phase::Launching { client_token: "u".into(), since: at(20), attempts: 2 };
+    assert_eq!(run(&[begun(), begun(), replaced()]).unwrap().phase, anew);
+    assert_eq!(run(&[begun(), begun(), replaced(), replaced()]).unwrap().phase, anew, "once");
 }
 
 #[test]
@@ -508,6 +517,45 @@ fn a_machine_is_released_only_on_request_and_not_while_terminating() {
     check_refused(&[Event::LetGo]);
     check_refused(&[begun(), Event::LetGo]);
     check_refused(&[begun(), launched(), deleted(), Event::TerminationSent, Event::LetGo]);
+}
+
+#[test]
+fn a_machine_that_was_let_go_is_never_deleted_by_a_request_that_comes_later() {
+    for before in [vec![begun(), launched()], vec![begun(), launched(), joined(), Event::NodeReady]] {
+        let left = run(&[before, vec![Event::LetGo]].concat()).unwrap();
+        assert_eq!((&left.deletion, left.ended_machine()), (&None, None), "it runs on");
+        for late in [deleted(), failed(), joined(), Event::NodeReady, Event::TerminationSent, Event::MachineGone] {
+            assert_eq!(step(&left, &late, at(1000)), Ok(left.clone()), "{late:?}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_has_ended_keeps_the_deletion_that_it_ended_with() {
+    let gone = run(&[begun(), launched(), deleted(), Event::TerminationSent, Event::MachineGone]).unwrap();
+    assert!(gone.ended_machine().is_some());
+    for ended in [gone, run(&[begun(), failed()]).unwrap()] {
+        let notice = Event::DeletionRequested(Deletion { deadline: Some(at(180)), ..deletion(DeletionReason::SpotInterruption) });
+        assert_eq!(step(&ended, &notice, at(1000)), Ok(ended.clone()), "{}", ended.phase.name());
+    }
+}
+
+#[test]
+fn only_a_reserved_machine_becomes_on_demand_when_its_reservation_ends() {
+    let own = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    let reserved = Machine {
+        capacity_type: labels::CAPACITY_RESERVED.into(),
+        labels: own(&[(labels::CAPACITY_TYPE, labels::CAPACITY_RESERVED), (labels::RESERVATION_ID, "cr-1"), ("team", "a")]),
+        ..machine("i-1")
+    };
+    let left = run(&[begun(), Event::FleetAnswered(reserved), joined(), Event::ReservationLeft]).unwrap();
+    let on_demand = left.machine().unwrap();
+    assert_eq!(on_demand.capacity_type, labels::CAPACITY_ON_DEMAND);
+    assert_eq!(on_demand.labels, own(&[(labels::CAPACITY_TYPE, labels::CAPACITY_ON_DEMAND), ("team", "a")]));
+    let spot = run(&[begun(), launched(), joined()]).unwrap();
+    assert_eq!(step(&spot, &Event::ReservationLeft, at(1000)), Ok(spot.clone()), "a spot machine has none");
 }
 
 #[test]
