@@ -44,6 +44,7 @@ pub fn unless_outdated<V>(outcome: Result<V, HandleError>) -> Result<Option<V>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use whittle_claims::{ClaimKey, IllegalStep};
 
     #[test]
     fn only_a_conflict_is_a_normal_outcome() {
@@ -54,5 +55,21 @@ mod tests {
         assert_eq!(unless_conflict(Err::<u8, _>(HandleError::Store(conflict()))), Ok(None));
         assert_eq!(unless_conflict(Err::<u8, _>(throttled())), Err(throttled()));
         assert_eq!(unless_outdated(Err::<u8, _>(HandleError::Store(throttled()))), Err(HandleError::Store(throttled())));
+    }
+
+    /// A run that went on would decide beside the one that has the lease.
+    #[test]
+    fn a_lease_that_has_passed_to_another_run_is_never_taken_for_a_lost_race() {
+        let fenced = || StoreError::Fenced { cluster: "c".into() };
+        assert_eq!(unless_conflict(Err::<u8, _>(fenced())), Err(fenced()));
+        assert_eq!(unless_outdated(Err::<u8, _>(HandleError::Store(fenced()))), Err(HandleError::Store(fenced())));
+    }
+
+    #[test]
+    fn only_a_transition_may_be_outdated() {
+        let key = ClaimKey { cluster: "c".into(), name: "a".into() };
+        let illegal = || HandleError::Illegal(IllegalStep { claim: key.clone(), phase: "Gone", event: "LaunchBegun", why: "it has ended" });
+        assert_eq!(unless_outdated(Err::<u8, _>(illegal())), Ok(None));
+        assert_eq!(unless_conflict(Err::<u8, _>(illegal())), Err(illegal()));
     }
 }

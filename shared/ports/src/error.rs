@@ -91,3 +91,61 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_claims::ClaimKey;
+    use whittle_units::Timestamp;
+
+    #[track_caller]
+    fn check(error: impl Into<HandleError>, expected: Disposition) {
+        let error = error.into();
+        assert_eq!(error.disposition(), expected, "{error:?}");
+    }
+
+    fn what() -> String {
+        "claim a".to_owned()
+    }
+
+    #[test]
+    fn what_has_changed_is_decided_again() {
+        check(StoreError::Conflict { what: what() }, Disposition::Replan);
+        check(StoreError::Fenced { cluster: "c".into() }, Disposition::Replan);
+        let key = ClaimKey { cluster: "c".into(), name: "a".into() };
+        check(IllegalStep { claim: key, phase: "Gone", event: "LaunchBegun", why: "it has ended" }, Disposition::Replan);
+    }
+
+    #[test]
+    fn a_message_is_kept_while_its_failure_may_pass() {
+        check(StoreError::Held { cluster: "c".into(), until: Timestamp::UNIX_EPOCH }, Disposition::RetryLater);
+        check(StoreError::Throttled { what: what() }, Disposition::RetryLater);
+        check(StoreError::Unavailable { what: what(), reason: String::new() }, Disposition::RetryLater);
+        check(QueueError { cluster: "c".to_owned(), reason: String::new() }, Disposition::RetryLater);
+        check(HandleError::Contended { what: what(), tries: 5 }, Disposition::RetryLater);
+        check(HandleError::NotYet { what: what() }, Disposition::RetryLater);
+    }
+
+    #[test]
+    fn only_a_message_that_nobody_can_read_is_dropped() {
+        check(HandleError::Unreadable { what: what(), reason: String::new() }, Disposition::Drop);
+        check(StoreError::Unreadable { what: what(), reason: String::new() }, Disposition::Fail);
+        check(HandleError::PlanRefused { cluster: "c".to_owned(), reason: String::new() }, Disposition::Fail);
+    }
+
+    #[test]
+    fn of_aws_errors_only_refusals_last_until_somebody_acts() {
+        for (kind, expected) in [
+            (CloudErrorKind::Unauthorized, Disposition::Fail),
+            (CloudErrorKind::Invalid, Disposition::Fail),
+            (CloudErrorKind::NotFound, Disposition::RetryLater),
+            (CloudErrorKind::AlreadyExists, Disposition::RetryLater),
+            (CloudErrorKind::Throttled, Disposition::RetryLater),
+            (CloudErrorKind::InsufficientCapacity, Disposition::RetryLater),
+            (CloudErrorKind::IdempotencyMismatch, Disposition::RetryLater),
+            (CloudErrorKind::Unknown, Disposition::RetryLater),
+        ] {
+            check(CloudError { kind, call: "CreateFleet", code: String::new(), message: String::new() }, expected);
+        }
+    }
+}
