@@ -20,6 +20,7 @@ pub async fn claim_store(store: &(impl ClaimStore + Leases), cluster: &ClusterNa
     claims_are_created_together_up_to_the_first_that_is_refused(store, &lease, now).await;
     one_of_concurrent_updates_wins(store, &lease, now).await;
     an_update_needs_the_stored_revision(store, &lease, now).await;
+    an_update_of_a_claim_with_a_machine_needs_it_too(store, &lease, now).await;
     the_first_writer_of_an_instance_is_found_by_it(store, &lease, now).await;
     an_instance_belongs_to_one_claim(store, &lease, now).await;
     an_instance_may_be_assigned_to_a_draining_claim(store, &lease, now).await;
@@ -141,6 +142,29 @@ async fn an_update_needs_the_stored_revision(store: &impl ClaimStore, lease: &Le
         assert!(is_conflict(&answer), "revision {wrong:?} is not the stored one: {answer:?}");
     }
     assert_eq!(get(store, &claim.key).await.revision, second, "a lost race changes nothing");
+}
+
+/// Adapters write such claims with conditions of their own: the instance is part of them, or its pointer.
+async fn an_update_of_a_claim_with_a_machine_needs_it_too(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
+    let machine = machine_launched_at(&InstanceId::new(format!("i-{}-stale", lease.cluster)), now);
+    let mut claim = planned_claim(&lease.cluster, "stale-machine", now);
+    let planned = create(store, lease, &claim).await;
+    claim.phase = Phase::Launched { machine: machine.clone() };
+    let launched = store.update(&claim, planned).await.expect("the holder of the revision may write");
+    claim.phase = Phase::Registered { machine: machine.clone(), node_name: "n1".to_owned(), since: now };
+    let registered = store.update(&claim, launched).await.expect("the holder of the revision may write");
+    let late = [
+        Phase::Launched { machine: machine.clone() },
+        Phase::Draining { machine: machine.clone(), node_name: None, since: now },
+        Phase::Gone { machine: Some(machine), since: now },
+    ];
+    for phase in late {
+        for wrong in [Revision::ABSENT, planned, launched, registered.next()] {
+            let answer = store.update(&Claim { phase: phase.clone(), ..claim.clone() }, wrong).await;
+            assert!(is_conflict(&answer), "{} over revision {wrong:?}: {answer:?}", phase.name());
+        }
+    }
+    assert_eq!(get(store, &claim.key).await, Stored { value: claim, revision: registered }, "a lost race changes nothing");
 }
 
 async fn the_first_writer_of_an_instance_is_found_by_it(store: &impl ClaimStore, lease: &Lease, now: Timestamp) {
@@ -283,7 +307,11 @@ async fn a_superseded_lease_creates_nothing(store: &(impl ClaimStore + Leases), 
     assert!(newer.token > lease.token, "tokens grow");
     let claim = planned_claim(&lease.cluster, "fenced", now);
     assert_eq!(store.create(lease, &claim).await, Err(StoreError::Fenced { cluster: lease.cluster.clone() }));
-    assert_eq!(store.get(&claim.key).await, Ok(None), "a fenced creation writes nothing");
+    let others = ["fenced", "fenced-too"].map(|name| planned_claim(&lease.cluster, name, now));
+    assert_eq!(store.create_all(lease, &others).await, Err(StoreError::Fenced { cluster: lease.cluster.clone() }));
+    for fenced in &others {
+        assert_eq!(store.get(&fenced.key).await, Ok(None), "a fenced creation writes nothing");
+    }
     create(store, &newer, &claim).await;
     store.release(&newer).await.expect("the holder may release it");
 }
