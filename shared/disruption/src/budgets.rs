@@ -214,6 +214,8 @@ mod tests {
         check(vec![budget("30%", &[])], 10, [3; 3]);
         check(vec![budget("20%", &[])], 19, [4; 3]);
         check(vec![budget("5%", &[])], 10, [1; 3]);
+        check(vec![budget("1%", &[])], 100, [1; 3]);
+        check(vec![budget("1%", &[])], 101, [2; 3]);
         check(vec![budget("10%", &[])], 0, [0; 3]);
         check(vec![budget("0%", &[])], 10, [0; 3]);
         check(vec![budget("0", &[])], 10, [0; 3]);
@@ -255,7 +257,7 @@ mod tests {
         check_broken(scheduled("5", "0 9 * *", "1h"));
         check_broken(Budget { duration: None, ..scheduled("5", "@daily", "1h") });
         check_broken(Budget { schedule: None, ..scheduled("5", "@daily", "1h") });
-        for nodes in ["-10", "-10%", "1000%", "many", ""] {
+        for nodes in ["-10", "-10%", "101%", "1000%", "many", ""] {
             check_broken(budget(nodes, &[]));
         }
         check_broken(Budget { nodes: IntOrString::Int(-1), ..Budget::default() });

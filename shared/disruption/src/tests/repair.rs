@@ -48,6 +48,48 @@ fn repair_stops_when_over_a_fifth_of_the_pool_is_unhealthy() {
 }
 
 #[test]
+fn healthy_nodes_of_another_pool_never_let_a_pool_be_replaced_as_a_whole() {
+    let mut scene = Scene::new();
+    scene.pool("other");
+    for at in 0..10 {
+        scene.node(&format!("o{at}"), "other", 2);
+    }
+    for broken in ["n0", "n1"] {
+        scene.node(broken, "default", 2);
+        make_unhealthy(&mut scene, broken, "Ready", ConditionStatus::False, 60);
+    }
+    let too_many = RepairVerdict::TooMany { unhealthy: 2, allowed: 1, pool: Some("default".to_owned()) };
+    let found: Vec<RepairVerdict> = repairs(&scene.objects, noon()).into_iter().map(|repair| repair.verdict).collect();
+    assert_eq!(found, [too_many.clone(), too_many]);
+}
+
+#[test]
+fn a_node_without_one_nodeclaim_of_ours_is_never_replaced() {
+    let found = |change: fn(&mut Scene)| {
+        let mut scene = Scene::new();
+        scene.node("n", "default", 2);
+        make_unhealthy(&mut scene, "n", "Ready", ConditionStatus::False, 60);
+        change(&mut scene);
+        repairs(&scene.objects, noon()).len()
+    };
+    assert_eq!(found(|_| ()), 1);
+    assert_eq!(found(|scene| scene.objects.node_claims.clear()), 0);
+    assert_eq!(found(|scene| scene.parts("n").1.spec.node_class_ref.group = "example.com".to_owned()), 0, "another controller's");
+    let twin = |scene: &mut Scene| {
+        let mut twin = scene.objects.node_claims[0].clone();
+        twin.metadata.name = "twin".to_owned();
+        scene.objects.node_claims.push(twin);
+    };
+    assert_eq!(found(twin), 0, "it is not clear which of them has to go");
+    let unnamed = |scene: &mut Scene| {
+        let (node, claim) = scene.parts("n");
+        node.spec.provider_id.clear();
+        claim.status.provider_id.clear();
+    };
+    assert_eq!(found(unnamed), 0, "neither has a machine");
+}
+
+#[test]
 fn a_deadline_in_the_past_is_kept() {
     let mut scene = Scene::new();
     scene.node("n", "default", 2);
