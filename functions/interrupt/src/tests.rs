@@ -1,5 +1,6 @@
 mod contended;
 mod early;
+mod effects;
 
 use crate::{lacking_offering, reason, rebalance_setting, rebalance_setting_in, tightens};
 use whittle_api::karpenter::NodePool;
