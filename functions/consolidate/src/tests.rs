@@ -7,6 +7,7 @@ mod quotas;
 mod reason;
 mod refused_launches;
 mod refusals;
+mod shadow;
 mod strays;
 mod surplus;
 
@@ -18,7 +19,7 @@ use crate::state::{DeletingMachine, SurplusClaim};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Node, Pod};
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference};
+use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, Unreadable};
 use whittle_claims::{Claim, ClaimSpec, Deletion, DeletionReason, Event, Machine, mirror};
 use whittle_disruption::{DisruptionEvent, KeepReason, LedgerEntry, StaticChange, Verdict, VerdictReason};
 use whittle_model::disruption::{Memory, Move, Removal, Savings};
@@ -143,8 +144,28 @@ fn a_lost_replacement_rolls_the_command_back() {
         matches!(readiness(&snapshot_of(vec![ending], at(5)), &command), Readiness::Lost(why) if why.contains("no machine was launched"))
     );
     assert!(matches!(readiness(&snapshot_of(vec![], at(5)), &command), Readiness::Lost(why) if why.contains("was deleted")));
+    assert_eq!(readiness(&snapshot_of(vec![young.clone()], at(600)), &command), Readiness::Waiting, "it is just in time");
     let late = at(601);
     assert!(matches!(readiness(&snapshot_of(vec![young], late), &command), Readiness::Lost(why) if why.contains("not ready in time")));
+}
+
+/// Its budgets may have changed, or the pool be in shadow mode.
+#[test]
+fn no_old_node_is_deleted_while_a_pool_of_the_command_cannot_be_read() {
+    let young = claim("new");
+    let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
+    let command = running(vec![young]);
+    let stands = |kind: &str, name: &str, now: i64| {
+        let odd = Unreadable { kind: kind.to_owned(), metadata: ObjectMeta::named(name), ..Unreadable::default() };
+        let read = ClusterObjects { unreadable: vec![odd], ..ClusterObjects::default() };
+        readiness(&Snapshot::of(at(now), read, stored(vec![ready.clone()]), Vec::new(), BTreeMap::new()), &command)
+    };
+    for kind in ["NodePool", "Provisioner"] {
+        assert_eq!(stands(kind, "default", 600), Readiness::Waiting, "{kind}");
+        assert!(matches!(stands(kind, "default", 601), Readiness::Lost(_)), "{kind}");
+        assert_eq!(stands(kind, "other", 5), Readiness::Ready, "{kind}");
+    }
+    assert_eq!(stands("EC2NodeClass", "default", 5), Readiness::Ready, "nothing is launched any more");
 }
 
 #[test]
