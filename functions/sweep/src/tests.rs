@@ -348,6 +348,17 @@ fn a_resolved_contradiction_starts_over() {
     assert!(lost.compare(&[], 160).end.is_empty());
 }
 
+/// The table may keep it for days after that.
+#[test]
+fn a_sighting_that_has_expired_confirms_nothing() {
+    let with_orphan = change(scene(registered()), |s| s.instances.push(instance("i-9")));
+    let first = with_orphan.compare(&[], 100);
+    assert_eq!(with_orphan.compare(&first.note, 100 + 1199).orphans.len(), 1);
+    let late = with_orphan.compare(&first.note, 100 + 1200);
+    assert!(late.orphans.is_empty(), "twenty minutes later it may be another matter");
+    assert!(late.note.iter().any(|sighting| sighting.subject == "instance/i-9 without claim" && sighting.first_seen_at == at(1300)));
+}
+
 /// The orphans that a sweep confirms half a minute after it first saw them.
 #[track_caller]
 fn check_orphans(scene: &Scene, expected: &[&str]) {

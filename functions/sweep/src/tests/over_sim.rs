@@ -5,7 +5,7 @@ use crate::execute::Executor;
 use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Function, FunctionHealth, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Clock, ClusterError, Mode, RecordReader, Records, Scope, Settings};
@@ -77,6 +77,43 @@ fn functions_that_do_not_go_on_are_told_also_in_shadow_mode() {
         let last = told_each_minute(&mut simulation, &settings, 30).pop().unwrap();
         assert_eq!(last, [SILENT, "whittle_refresh_fails"], "{mode:?}");
     }
+}
+
+#[test]
+fn in_shadow_mode_a_sweep_ends_nothing_and_sends_no_doorbell() {
+    let mut simulation = still();
+    with_pool(&simulation, super::node(true));
+    start_machine(&simulation);
+    let mut claim = super::registered();
+    claim.spec.expire_after = NillableDuration::from_secs(1);
+    simulation.store(&claim);
+    for _ in 0..3 {
+        simulation.run_for(SignedDuration::from_mins(1));
+        sweep(&simulation, &Settings { mode: Mode::Shadow, ..Settings::default() });
+        assert_eq!(kept(&simulation), claim);
+        assert!(simulation.doorbells().is_empty());
+    }
+    assert_eq!(sweep(&simulation, &Settings::default()).counted("ended"), 1, "it has expired");
+}
+
+/// The NodeClaim of another controller may be missing from a list.
+#[test]
+fn a_machine_whose_nodeclaim_a_request_by_name_finds_is_never_collected() {
+    let collected = |owner: &str| {
+        let simulation = still();
+        simulation.create(NodeClaim { metadata: ObjectMeta::named("theirs"), ..NodeClaim::default() });
+        let mut orphan = super::instance("i-9");
+        orphan.tags.insert(labels::TAG_NODE_CLAIM.into(), owner.into());
+        simulation.start_machine(orphan.clone());
+        let findings = Findings { orphans: vec![orphan], ..Findings::default() };
+        let (ports, cluster, objects) = (simulation.ports(), ClusterName::new("c"), ClusterObjects::default());
+        let adapters = Adapters::all(&ports);
+        let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects: &objects, sightings: &[], failure: None };
+        let mut report = whittle_ports::Report::default();
+        block_on(executor.run(findings, &mut report)).unwrap();
+        report.counted("collected")
+    };
+    assert_eq!((collected("theirs"), collected("another")), (0, 1));
 }
 
 /// After a rollback and another upgrade, or while schedules were disabled, the first sweep comes before the first run of `schedule`.
