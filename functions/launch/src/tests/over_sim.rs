@@ -12,7 +12,7 @@ use whittle_claims::{Claim, DeletionReason, Doorbell, NodeClassRecord, Phase, Re
 use whittle_ec2::fleet::MinValuesPolicy;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ec2::user_data::ClusterAccess;
-use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, RecordReader, Records, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, Clock, ClusterRecord, Mode, RecordReader, Records, Report, Settings};
 use whittle_sim::{Function, Functions, Input, SimPorts, Simulation};
 use whittle_testkit::{NoFunctions, TestWorld, at, resolved_class};
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
@@ -301,6 +301,19 @@ fn nothing_is_launched_without_a_catalog_and_cluster_facts() {
     assert_eq!(report.counted("facts_missing"), 1);
     assert_eq!(simulation.claim(&claim.key).phase, Phase::Planned);
     assert_eq!(simulation.world().queues.waiting().count(), 1, "it is retried");
+}
+
+#[test]
+fn nothing_is_launched_in_shadow_mode() {
+    let simulation = super::repeated::with_class();
+    let claim = keep(&simulation, 1);
+    let (ports, shadow) = (simulation.ports(), Settings { mode: Mode::Shadow, ..Settings::default() });
+    for names in [&[][..], std::slice::from_ref(&claim.key.name)] {
+        let report = block_on(crate::handle(Adapters::all(&ports), &shadow, &claim.key.cluster, names)).unwrap();
+        assert_eq!((report, simulation.claim(&claim.key)), (Report::default(), claim.clone()));
+        assert!(simulation.doorbells().is_empty() && simulation.world().region.machines.is_empty());
+    }
+    assert_eq!(run_over(&ports, &[]).counted("launched"), 1);
 }
 
 #[test]
