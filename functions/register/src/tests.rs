@@ -1,4 +1,5 @@
 mod devices;
+mod given_up;
 mod over_sim;
 mod requests;
 mod silence;

@@ -1,0 +1,89 @@
+//! Claims whose timeout has passed and that are given up, or not.
+
+use super::over_sim::{owned, run_over, still};
+use super::{claim, node, now, ready};
+use futures::executor::block_on;
+use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{OwnerReference, labels};
+use whittle_claims::{Claim, DeletionReason, mirror};
+use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_ports::{Adapters, Mode, Report, Settings};
+use whittle_testkit::{TestWorld, after, begun, instance_of, machine};
+use whittle_units::SignedDuration;
+
+fn planned() -> Claim {
+    owned(Claim::planned(claim().key, "uid".into(), claim().spec, now()), "a")
+}
+
+/// Why the claim is given up when its launch has taken five minutes, if it is.
+fn given_up(claim: &Claim, prepare: impl FnOnce(&TestWorld)) -> Option<DeletionReason> {
+    let mut simulation = still();
+    simulation.store(claim);
+    prepare(&simulation);
+    simulation.run_for(SignedDuration::from_mins(5));
+    run_over(&simulation.ports());
+    simulation.claim(&claim.key).deletion.map(|deletion| deletion.reason)
+}
+
+/// An instance of the call with token `t`.
+fn started(id: &str, state: InstanceState) -> Instance {
+    let tags = [(labels::TAG_LAUNCH.to_owned(), "t".to_owned())].into();
+    Instance { state, tags, ..instance_of(&machine(id)) }
+}
+
+/// Its pods would get another one beside it.
+#[test]
+fn a_launch_whose_machine_runs_unassigned_is_never_given_up() {
+    let launching = after(&planned(), &[begun("t")], now());
+    let overdue = Some(DeletionReason::LaunchTimeout);
+    let beside = |id: &'static str, state| move |simulation: &TestWorld| _ = simulation.start_machine(started(id, state));
+    assert_eq!(given_up(&launching, |_| ()), overdue);
+    assert_eq!(given_up(&launching, beside("i-9", InstanceState::Running)), None, "launch or sweep assigns it");
+    assert_eq!(given_up(&launching, beside("i-9", InstanceState::Terminated)), overdue);
+    let other_call = after(&planned(), &[begun("u")], now());
+    assert_eq!(given_up(&other_call, beside("i-9", InstanceState::Running)), overdue);
+    let of_another_claim = |simulation: &TestWorld| {
+        simulation.store(&owned(claim(), "b"));
+        simulation.start_machine(started("i-1", InstanceState::Running));
+    };
+    assert_eq!(given_up(&launching, of_another_claim), overdue, "it serves another claim of the call");
+}
+
+/// The table was restored to a time before the launch.
+#[test]
+fn a_claim_whose_nodeclaim_or_node_shows_a_machine_is_never_given_up() {
+    let shown = |simulation: &TestWorld| simulation.create(mirror(&planned()));
+    assert_eq!(given_up(&planned(), shown), Some(DeletionReason::LaunchTimeout));
+    let names_machine = |simulation: &TestWorld| {
+        shown(simulation);
+        simulation.change::<NodeClaim>("a", |object| object.status.provider_id = "aws:///z/i-9".into());
+    };
+    assert_eq!(given_up(&planned(), names_machine), None);
+    let owns_node = |simulation: &TestWorld| {
+        shown(simulation);
+        let uid = simulation.get::<NodeClaim>("a").unwrap().metadata.uid;
+        let mut node: Node = ready(node());
+        node.metadata.owner_references = vec![OwnerReference { uid, ..OwnerReference::default() }].into();
+        simulation.create(node);
+    };
+    assert_eq!(given_up(&planned(), owns_node), None);
+}
+
+#[test]
+fn in_shadow_mode_no_claim_is_given_up_and_no_node_registered() {
+    let mut simulation = still();
+    let (overdue, joins) = (planned(), owned(claim(), "b"));
+    simulation.store(&overdue);
+    simulation.store(&joins);
+    simulation.create(node());
+    simulation.run_for(SignedDuration::from_mins(5));
+    let (ports, shadow) = (simulation.ports(), Settings { mode: Mode::Shadow, ..Settings::default() });
+    let before = simulation.get::<Node>("n");
+    let report = block_on(crate::handle(Adapters::all(&ports), &shadow, &overdue.key.cluster)).unwrap();
+    assert_eq!(report, Report::default());
+    assert_eq!((simulation.claim(&overdue.key), simulation.claim(&joins.key)), (overdue, joins));
+    assert_eq!(simulation.get::<Node>("n"), before);
+    let report = run_over(&ports);
+    assert_eq!((report.counted("given_up"), report.counted("registered")), (1, 1));
+}
