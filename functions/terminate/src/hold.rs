@@ -139,6 +139,7 @@ mod tests {
     fn only_new_launching_machines_are_awaited() {
         let launching = Claim { created_at: at(2), ..planned() };
         assert!(is_awaited(&launching, at(0)));
+        assert!(is_awaited(&launching, at(2)), "planned at the moment of the notice");
         assert!(!is_awaited(&launching, at(3)), "older than the notice");
         let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
         assert!(!is_awaited(&step(&launching, &failed, at(4)).unwrap(), at(0)));

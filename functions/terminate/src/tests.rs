@@ -1,4 +1,5 @@
 mod blocked;
+mod endings;
 mod evictions;
 mod forced;
 mod noticed;
@@ -221,6 +222,8 @@ fn past_the_deadline_pods_get_one_second_never_zero() {
 #[test]
 fn a_pod_terminating_past_the_deadline_is_deleted_again() {
     check_forced(&[terminating(grace(pod("a"), 6000), 6000)], 90, &[("a", 210)]);
+    check_forced(&[terminating(grace(pod("a"), 211), 301)], 90, &[("a", 210)]);
+    check_forced(&[terminating(grace(pod("a"), 210), 300)], 90, &[]);
     check_forced(&[terminating(pod("a"), 120)], 90, &[]);
 }
 

@@ -331,8 +331,8 @@ fn a_machine_missing_in_ec2_is_drained_until_its_kubelet_counts_as_dead() {
         scene.run();
         scene.claim().phase.name()
     };
-    assert_eq!(silent_for(290), "Draining");
-    assert_eq!(silent_for(310), "Terminating");
+    assert_eq!(silent_for(299), "Draining");
+    assert_eq!(silent_for(300), "Terminating");
 }
 
 #[test]
@@ -594,7 +594,6 @@ fn pods_that_a_budget_holds_keep_no_other_pod_from_its_eviction() {
     assert!(causes.len() <= 4 && causes.iter().all(|cause| cause.contains("default/p-")), "{causes:?}");
 }
 
-/// EC2 with this error for every call, and its code.
 /// EC2 with this answer to every call, and its code.
 pub(super) struct Refusing(pub(super) CloudErrorKind, pub(super) &'static str);
 
@@ -696,7 +695,7 @@ fn an_unreadable_node_is_waited_for_until_the_deadline() {
 }
 
 /// A claim that is being deleted while its call, which has settled, started the machine of [`own_machine`]; `other` was of the same call.
-fn abandoned_beside(other: Option<Claim>, tags: &[&str]) -> (TestWorld, Report) {
+pub(super) fn abandoned_beside(other: Option<Claim>, tags: &[&str]) -> (TestWorld, Report) {
     let begun = after(&planned(), &[Event::LaunchBegun { client_token: "batch".into() }], at(-3600));
     let claim = step(&begun, &Event::DeletionRequested(deletion(DeletionReason::LaunchTimeout, at(-1800))), at(-1800)).unwrap();
     let simulation = TestWorld::still(at(0));
