@@ -559,6 +559,20 @@ fn only_a_reserved_machine_becomes_on_demand_when_its_reservation_ends() {
 }
 
 #[test]
+fn only_a_partition_that_ec2_has_yet_to_report_is_set() {
+    for (known, expected) in [(None, None), (Some(""), Some("7")), (Some("3"), Some("3"))] {
+        let placed = known.map(|number: &str| (labels::PLACEMENT_GROUP_PARTITION.to_owned(), number.to_owned()));
+        let machine = Machine { labels: placed.into_iter().collect(), ..machine("i-1") };
+        let mut claim = run(&[begun(), Event::FleetAnswered(machine)]).unwrap();
+        assert_eq!(claim.awaits_partition(), known == Some(""));
+        claim.set_partition(7);
+        let shown = claim.machine().unwrap().labels.get(labels::PLACEMENT_GROUP_PARTITION).map(String::as_str);
+        assert_eq!(shown, expected);
+        assert!(!claim.awaits_partition());
+    }
+}
+
+#[test]
 fn a_record_is_that_of_its_own_object_alone() {
     let class = |uid: &str, from: Option<&str>| {
         let mut metadata = ObjectMeta { uid: uid.to_owned(), ..ObjectMeta::named("default") };
