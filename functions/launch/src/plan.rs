@@ -223,7 +223,7 @@ fn is_readiness_unknown(record: &NodeClassRecord) -> bool {
 }
 
 /// Everything of a claim that its launch depends on: equal claims are computed once.
-fn launch_key(claim: &Claim) -> String {
+pub(crate) fn launch_key(claim: &Claim) -> String {
     let spec = &claim.spec;
     let parts = (&spec.node_pool, &spec.node_class, &spec.labels, &spec.annotations, &spec.requirements);
     let rest = (

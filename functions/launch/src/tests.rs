@@ -17,13 +17,16 @@ mod used_up;
 use crate::addresses::SubnetUse;
 use crate::batch::Batch;
 use crate::is_due;
-use crate::plan::{batch, id_of};
+use crate::plan::{batch, id_of, launch_key};
 use crate::retry::NextTry;
+use std::collections::BTreeSet;
+use whittle_api::k8s::{Taint, TaintEffect};
+use whittle_api::karpenter::Requirement;
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, Record};
+use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, ExtraCapacity, OverlaidPrice, PodKey, Record};
 use whittle_ec2::fleet::{FleetRequest, Launch};
 use whittle_testkit::{after, at, begun, deletion, out_of_capacity};
-use whittle_units::{ClaimName, ClusterName};
+use whittle_units::{ClaimName, ClusterName, Price, Quantity};
 
 fn planned() -> Claim {
     whittle_testkit::planned("a", ClaimSpec::default())
@@ -104,6 +107,36 @@ fn a_call_requests_one_instance_per_member_and_tags_the_batch() {
     let one = stored(&["a"]);
     assert_eq!(one.request.tags[labels::TAG_NODE_CLAIM], "a");
     assert_ne!(one.request.client_token, two.request.client_token);
+}
+
+/// A machine would start with the labels, taints or types of another claim.
+#[test]
+fn claims_that_differ_in_what_their_launch_depends_on_never_share_one() {
+    let key_after = |change: fn(&mut ClaimSpec)| {
+        let mut claim = planned();
+        change(&mut claim.spec);
+        launch_key(&claim)
+    };
+    let changes: [fn(&mut ClaimSpec); 12] = [
+        |spec| spec.node_pool = "b".into(),
+        |spec| spec.owner.kind = "Provisioner".into(),
+        |spec| spec.node_class.name = "b".into(),
+        |spec| _ = spec.labels.insert("team".into(), "a".into()),
+        |spec| _ = spec.annotations.insert("team".into(), "a".into()),
+        |spec| spec.requirements.push(Requirement::is_in(labels::ZONE, ["z"])),
+        |spec| spec.instance_types.push("m5.large".into()),
+        |spec| spec.extra_capacity.push(ExtraCapacity::default()),
+        |spec| spec.overlaid_prices.push(OverlaidPrice::default()),
+        |spec| spec.taints.push(Taint::new("team", TaintEffect::NoSchedule)),
+        |spec| spec.startup_taints.push(Taint::new("team", TaintEffect::NoSchedule)),
+        |spec| spec.requests.set("cpu", Quantity::from_units(1)),
+    ];
+    let keys: BTreeSet<String> = changes.iter().map(|change| key_after(*change)).collect();
+    let unchanged = key_after(|_| ());
+    assert!(keys.len() == changes.len() && !keys.contains(&unchanged), "{keys:#?}");
+    let others: [fn(&mut ClaimSpec); 3] =
+        [|spec| spec.pods.push(PodKey::default()), |spec| spec.replaces = Some("c1".into()), |spec| spec.price = Price::from_nanos(1)];
+    assert!(others.iter().all(|change| key_after(*change) == unchanged), "their call is the same");
 }
 
 #[test]
