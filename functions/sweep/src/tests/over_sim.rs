@@ -262,6 +262,18 @@ fn a_node_that_nobody_has_deleted_goes_only_if_it_is_the_one_that_was_seen() {
     }
 }
 
+/// A single denial may be stale, and nothing is known of the time since one of long ago.
+#[test]
+fn a_node_is_let_go_by_a_second_denial_that_follows_neither_at_once_nor_much_later() {
+    for (second, released) in [(29, 0), (30, 1), (599, 1), (600, 0)] {
+        let mut simulation = left_node();
+        simulation.run_until(at(second));
+        let objects = nodes_of(&simulation);
+        assert_eq!(release(&simulation, &objects), released, "at {second}");
+        assert_eq!(simulation.get::<Node>("n").is_none(), released == 1, "at {second}");
+    }
+}
+
 /// Labels the Node of a look as one on demand, and with its class: how often either was done, and how often it failed.
 fn relabel(simulation: &TestWorld, objects: &ClusterObjects) -> [u64; 4] {
     let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
