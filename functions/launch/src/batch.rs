@@ -63,6 +63,11 @@ impl Batch {
         let interfaces = self.templates.iter().flat_map(|template| &template.interfaces);
         interfaces.filter_map(|interface| interface.interface_type.as_deref()).any(|kind| kind.starts_with("efa"))
     }
+    /// Whether its instances start with prefixes of their subnet, besides an address.
+    pub(crate) fn takes_prefixes(&self) -> bool {
+        let interfaces = self.templates.iter().flat_map(|template| &template.interfaces);
+        interfaces.filter_map(|interface| interface.ipv4_prefix_count).any(|count| 0 < count)
+    }
     /// The id of the placement group that its instances start in: all templates of a call name the same.
     pub(crate) fn placement_group(&self) -> Option<&str> {
         self.templates.iter().find_map(|template| template.placement_group_id.as_deref())

@@ -190,7 +190,9 @@ fn shared_stock_outs(batch: &Batch, error: &FleetPoolError) -> Vec<OfferingKey> 
         let subnets: BTreeSet<&str> = of_zone.map(|entry| entry.subnet_id.as_str()).collect();
         let named: Vec<&str> = subnets.iter().copied().filter(|id| error.message.contains(*id)).collect();
         let full = if named.is_empty() { subnets.into_iter().collect() } else { named };
-        return full.into_iter().map(OfferingKey::of_subnet).collect();
+        // EC2 does not say whether prefixes or the address were missing. A launch without prefixes finds that out itself, by one call.
+        let key = if batch.takes_prefixes() { OfferingKey::of_subnet_prefixes } else { OfferingKey::of_subnet };
+        return full.into_iter().map(key).collect();
     }
     if known.is_spread_group_limit() {
         let of_zone = overrides().filter(|entry| error.zone.is_empty() || entry.zone == error.zone);

@@ -152,11 +152,12 @@ impl Facts {
 
     /// Each group uses the subnets in which the groups before it leave most addresses.
     fn choose_subnets(&self, groups: &mut [Group]) {
-        let full = unavailable(&self.closed(), self.now).subnets;
+        let unavailable = unavailable(&self.closed(), self.now);
         let mut uses = self.uses.clone();
         for group in groups {
             let Some(record) = self.class(&group.node_class).filter(|record| addresses::has_choice(&record.subnets)) else { continue };
-            let chosen = subnets(&record.resolved_class(), &addresses::free_addresses(record, &uses), &full);
+            let free = addresses::free_addresses(record, &uses);
+            let chosen = subnets(&record.resolved_class(), &free, &unavailable, record.ipv6);
             group.launch.move_to(&chosen);
             let machines = u32::try_from(group.claims.len()).unwrap_or(u32::MAX);
             let addresses = group.launch.addresses_in_flight.saturating_mul(machines);

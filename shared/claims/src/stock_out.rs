@@ -28,6 +28,8 @@ pub struct OfferingKey {
 
 /// Used instead of the capacity type.
 const SUBNET_MARKER: &str = "subnet";
+/// The same of a subnet, for machines whose network interfaces get prefixes.
+const PREFIXES_MARKER: &str = "subnet-prefixes";
 /// Used instead of instance type and capacity type, for all machines of a placement group in a zone.
 const GROUP_MARKER: &str = "placement-group";
 /// Prefix of a quota's name; no instance type begins so.
@@ -48,6 +50,23 @@ impl OfferingKey {
     #[must_use]
     pub fn subnet(&self) -> Option<&str> {
         (self.capacity_type == SUBNET_MARKER).then_some(self.instance_type.as_str())
+    }
+    /// The key of a subnet that refused an address with prefixes (`spec.ipPrefixCount`), each of which takes 16 addresses in a row.
+    /// Launches without prefixes are not affected: single addresses may be left.
+    #[must_use]
+    pub fn of_subnet_prefixes(id: &str) -> Self {
+        Self { instance_type: id.to_owned(), zone: "*".to_owned(), capacity_type: PREFIXES_MARKER.to_owned(), ..Self::default() }
+    }
+    /// The id of the subnet, if it is the key of one for launches with prefixes alone.
+    #[must_use]
+    pub fn subnet_prefixes(&self) -> Option<&str> {
+        (self.capacity_type == PREFIXES_MARKER).then_some(self.instance_type.as_str())
+    }
+    /// Whether it is of a type in a zone with a capacity type, and of no other resource.
+    #[must_use]
+    pub fn is_pool(&self) -> bool {
+        let of_subnet = self.subnet().or(self.subnet_prefixes());
+        of_subnet.or(self.reservation()).or(self.quota()).or(self.full_group()).is_none()
     }
     /// The key of an account quota that leaves no room for a machine of so many vCPUs: no type that counts against it and has as many
     /// can be launched with this capacity type.
@@ -209,7 +228,8 @@ mod tests {
     #[test]
     fn quotas_and_subnets_have_a_fixed_wait() {
         let group = OfferingKey::of_full_group("pg-1", "us-west-2a");
-        for (key, minutes) in [(OfferingKey::of_quota("standard", "spot", 16), 1), (OfferingKey::of_subnet("subnet-1"), 3), (group, 3)] {
+        let subnets = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_subnet_prefixes("subnet-1")].map(|key| (key, 3));
+        for (key, minutes) in [(OfferingKey::of_quota("standard", "spot", 16), 1), (group, 3)].into_iter().chain(subnets) {
             for number in [0, 1, 2, 3, 5, 8] {
                 let out = StockOut::with_fixed_wait(key.clone(), "code", minute(number));
                 assert_eq!((out.until, out.strikes), (minute(number + minutes), 1), "{key}");
@@ -230,6 +250,11 @@ mod tests {
         assert_eq!((group.full_group(), group.subnet(), group.quota(), group.reservation()), (Some("pg-1"), None, None, None));
         let in_group = OfferingKey { placement_group: Some("pg-1".into()), partition: Some(2), ..offering() };
         assert!([&plain, &subnet, &quota, &reservation, &in_group].into_iter().all(|key| key.full_group().is_none()));
+        let prefixes = OfferingKey::of_subnet_prefixes("subnet-1");
+        assert_eq!((prefixes.subnet_prefixes(), prefixes.subnet(), subnet.subnet_prefixes()), (Some("subnet-1"), None, None));
+        assert_eq!((prefixes.quota(), prefixes.reservation(), prefixes.full_group()), (None, None, None));
+        assert!(plain.is_pool() && in_group.is_pool());
+        assert!([&subnet, &prefixes, &quota, &reservation, &group].into_iter().all(|key| !key.is_pool()));
     }
 
     #[test]

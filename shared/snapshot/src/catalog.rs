@@ -88,10 +88,7 @@ pub const EVERY: &str = "*";
 pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
     let held = || stock_outs.iter().filter(|out| out.holds(now));
     // Reservations are counted instead: see `Reserved`.
-    let is_pool = |out: &&StockOut| {
-        let key = &out.offering;
-        key.reservation().is_none() && key.subnet().is_none() && key.quota().is_none() && key.full_group().is_none()
-    };
+    let is_pool = |out: &&StockOut| out.offering.is_pool();
     let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = held().filter(is_pool).partition(|out| out.offering.instance_type == EVERY);
     let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
@@ -118,6 +115,7 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
         refused: by_class,
         capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
         subnets: held().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
+        subnets_without_prefixes: held().filter_map(|out| out.offering.subnet_prefixes().map(str::to_owned)).collect(),
         quotas,
         full_groups: held().filter_map(|out| Some((out.offering.full_group()?.to_owned(), out.offering.zone.clone()))).collect(),
         ..Unavailable::default()

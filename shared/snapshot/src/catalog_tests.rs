@@ -35,11 +35,17 @@ fn an_ended_stock_out_makes_nothing_unavailable() {
 #[test]
 fn full_subnets_and_exhausted_quotas_are_distinguished_from_offerings() {
     let now = at(0);
-    let keys = [OfferingKey::of_subnet("subnet-1"), OfferingKey::of_quota("standard", "on-demand", 8), OfferingKey::of_reservation("cr-1")];
+    let keys = [
+        OfferingKey::of_subnet("subnet-1"),
+        OfferingKey::of_subnet_prefixes("subnet-2"),
+        OfferingKey::of_quota("standard", "on-demand", 8),
+        OfferingKey::of_reservation("cr-1"),
+    ];
     let outs = keys.map(|key| StockOut::with_fixed_wait(key, "code", now));
     let closed = unavailable(&outs, now);
     assert!(closed.pools.is_empty() && closed.capacity_types.is_empty(), "{closed:?}");
     assert_eq!(closed.subnets, ["subnet-1".to_owned()].into());
+    assert_eq!(closed.subnets_without_prefixes, ["subnet-2".to_owned()].into());
     assert_eq!(closed.quotas, [(("standard".to_owned(), "on-demand".to_owned()), 8)].into());
     assert_eq!(unavailable(&outs, now + whittle_units::SignedDuration::from_mins(4)), whittle_ec2::instance_types::Unavailable::default());
 }
@@ -62,6 +68,14 @@ fn the_smallest_machine_that_a_quota_was_too_small_for_counts_and_smaller_ones_s
     let mut of_any = refused(16);
     of_any.offering.vcpus = None;
     assert!(!available(&[of_any], "m5.large").iter().any(|kind| kind == "on-demand"));
+}
+
+#[test]
+fn a_subnet_without_prefixes_is_unavailable_to_classes_that_take_some_only() {
+    let out = StockOut::with_fixed_wait(OfferingKey::of_subnet_prefixes("subnet-a"), "InsufficientCidrBlocks", at(0));
+    let [without, with] = of_two_classes(&[out], |record| record.class.spec.ip_prefix_count = Some(2));
+    let is_offered = |types: &InstanceTypes| types.iter().any(|known| known.offerings.iter().any(|offering| offering.available));
+    assert!(is_offered(&without) && !is_offered(&with));
 }
 
 #[test]

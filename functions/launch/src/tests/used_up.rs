@@ -23,17 +23,22 @@ const ZONE: &str = "us-west-2a";
 /// A class with two subnets in each zone: the first has `addresses` free addresses, the second a few less.
 fn with_two_subnets(addresses: u32) -> TestWorld {
     let simulation = with_class();
-    let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
-    block_on(async {
-        let stored = ports.read::<NodeClassRecord>(&cluster, "gone").await.unwrap().unwrap();
-        let mut class = stored.value;
+    change_class(&simulation, |class| {
         let zones = class.subnets.clone();
         class.subnets.extend(zones.iter().map(|subnet| ResolvedSubnet { id: format!("{}-second", subnet.id), ..subnet.clone() }));
         class.free_addresses = class.subnets.iter().map(|subnet| (subnet.id.clone(), addresses)).collect();
         class.free_addresses.iter_mut().filter(|(id, _)| id.ends_with("-second")).for_each(|(_, free)| *free -= 10);
-        ports.write(&cluster, &class, stored.revision).await.unwrap();
     });
     simulation
+}
+
+/// Changes the class as it is stored.
+fn change_class(simulation: &Simulation, change: impl FnOnce(&mut NodeClassRecord)) {
+    let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
+    let stored = block_on(ports.read::<NodeClassRecord>(&cluster, "gone")).unwrap().unwrap();
+    let mut class = stored.value;
+    change(&mut class);
+    block_on(ports.write(&cluster, &class, stored.revision)).unwrap();
 }
 
 fn in_zone(claim: &mut Claim) {
@@ -76,6 +81,34 @@ fn a_full_subnet_blocks_no_type_of_its_zone_and_the_next_launch_uses_another() {
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
     assert!(simulation.claim(&next.key).machine().is_some());
     assert_eq!(subnets_of(&simulation), [(format!("{first}-second"), 1)].into());
+}
+
+/// Whatever EC2 calls it: a launch that asked for an address alone may have found one.
+#[test]
+fn a_subnet_that_refuses_prefixes_is_closed_to_launches_with_prefixes_alone() {
+    let (first, second) = (format!("subnet-{ZONE}"), format!("subnet-{ZONE}-second"));
+    for (code, message) in [
+        ("InsufficientCidrBlocks", "The specified subnet does not have enough free cidr blocks."),
+        ("InvalidParameterValue", "There aren't sufficient free Ipv4 addresses or prefixes"),
+        ("InsufficientFreeAddressesInSubnet", "There are not enough free addresses."),
+    ] {
+        let simulation = with_two_subnets(100);
+        change_class(&simulation, |class| class.class.spec.ip_prefix_count = Some(2));
+        simulation.world().region.refusal = Some((code.to_owned(), message.to_owned()));
+        keep_as(&simulation, 1, in_zone);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("failed"), 1, "{code}");
+        let outs = known(&simulation);
+        let keys: Vec<&OfferingKey> = outs.iter().map(|out| &out.offering).collect();
+        assert_eq!(keys, [&OfferingKey::of_subnet_prefixes(&first)], "{code}");
+        simulation.world().region.refusal = None;
+        keep_as(&simulation, 2, in_zone);
+        run_over(&simulation.ports(), &[]);
+        assert_eq!(subnets_of(&simulation), [(second.clone(), 1)].into(), "{code}");
+        change_class(&simulation, |class| class.class.spec.ip_prefix_count = None);
+        keep_as(&simulation, 3, in_zone);
+        run_over(&simulation.ports(), &[]);
+        assert_eq!(subnets_of(&simulation), [(first.clone(), 1), (second.clone(), 1)].into(), "{code}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::template::{self, EfaInterface, LaunchTemplate, ReservationTarget};
 use super::{FleetConfig, FleetOverride, FleetRequest, ReservationKind};
 use crate::errors::CreateReason;
 use crate::facts::Catalog;
-use crate::instance_types::{Context, kubelet_of};
+use crate::instance_types::{Context, Unavailable, kubelet_of, takes_prefixes};
 use crate::kubelet::{KubeletError, Resolved};
 use crate::requirements::Wanted;
 use crate::user_data::{self, Bootstrap, ClusterAccess, UserDataError};
@@ -149,7 +149,7 @@ pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
     let tenancy = tenancy(requirements);
     let reservation = candidates.iter().flat_map(|candidate| &candidate.offerings).find_map(|offering| kind_of(offering));
     let shared = Shared { capacity_type, reservation, partition, tenancy, tags: &tags };
-    let subnets = subnets(class, input.free_addresses, &input.context.unavailable.subnets);
+    let subnets = subnets(class, input.free_addresses, input.context.unavailable, input.context.ipv6);
     let (templates, configs) = configs(input, &candidates, &shared, &subnets)?;
     if configs.is_empty() {
         return Err(LaunchError::NoSubnet(class.metadata.name.clone()));
@@ -286,10 +286,11 @@ impl Launch {
 }
 
 /// The subnet of each zone with the most free addresses; the earlier in the status if equal (aws 14.2). One that
-/// is known to be `full` is never chosen.
-pub fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>, full: &BTreeSet<String>) -> BTreeMap<String, String> {
+/// is known to be full, or to have no prefixes where the class takes some, is never chosen.
+pub fn subnets(class: &Ec2NodeClass, free: &BTreeMap<String, u32>, unavailable: &Unavailable, ipv6: bool) -> BTreeMap<String, String> {
+    let with_prefixes = takes_prefixes(class, ipv6);
     let mut chosen: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
-    for subnet in class.status.subnets.iter().filter(|subnet| !full.contains(&subnet.id)) {
+    for subnet in class.status.subnets.iter().filter(|subnet| !unavailable.is_full(&subnet.id, with_prefixes)) {
         let addresses = free.get(&subnet.id).copied().unwrap_or_default();
         let entry = chosen.entry(&subnet.zone).or_insert((addresses, &subnet.id));
         if addresses > entry.0 {

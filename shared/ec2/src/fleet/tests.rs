@@ -209,6 +209,16 @@ fn fleet_errors_mark_the_pools_subnets_and_capacity_types_they_name() {
 }
 
 #[test]
+fn a_subnet_without_prefixes_is_chosen_for_machines_without_prefixes_alone() {
+    let mut case = on_demand();
+    case.unavailable.subnets_without_prefixes.insert("subnet-a".into());
+    assert!(prepared(&case).unwrap().subnets().contains("subnet-a"));
+    case.class.spec.ip_prefix_count = Some(2);
+    let chosen = prepared(&case).unwrap().subnets();
+    assert!(!chosen.contains("subnet-a") && chosen.contains("subnet-b"), "{chosen:?}");
+}
+
+#[test]
 fn of_many_errors_a_few_of_each_code_are_listed() {
     let error = |code: &str, at: usize| FleetPoolError {
         code: code.into(),

@@ -7,7 +7,7 @@ mod offerings;
 mod resources;
 
 pub use compatibility::Incompatibility;
-pub use offerings::{Pool, Unavailable, quota_of};
+pub use offerings::{Pool, Unavailable, quota_of, takes_prefixes};
 pub use resources::{TypeResources, default_pods, usable_interfaces};
 
 use crate::facts::{Catalog, InstanceTypeFacts};

@@ -5,7 +5,7 @@ use super::{Context, zones_of};
 use crate::facts::{Catalog, InstanceTypeFacts};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::Offering;
-use whittle_api::karpenter::{Requirement, ResolvedCapacityReservation};
+use whittle_api::karpenter::{Ec2NodeClass, Requirement, ResolvedCapacityReservation};
 use whittle_api::labels;
 use whittle_units::Price;
 
@@ -33,6 +33,8 @@ pub struct Unavailable {
     pub capacity_types: BTreeSet<String>,
     /// Subnets without addresses.
     pub subnets: BTreeSet<String>,
+    /// Subnets without room for the prefixes of an interface, which only some classes ask for: see [`takes_prefixes`].
+    pub subnets_without_prefixes: BTreeSet<String>,
     /// Quotas of the account, each with its capacity type, and how many vCPUs of a machine are more than what it has left.
     pub quotas: BTreeMap<(String, String), u32>,
     /// Spread placement groups, by id, that hold as many machines in a zone as EC2 allows.
@@ -56,14 +58,24 @@ impl Unavailable {
             self.pools.contains(&pool) || refused.is_some_and(|pools| pools.contains(&pool))
         };
         let group = context.placement_group.map(|group| group.id.as_str());
+        let with_prefixes = takes_prefixes(context.class, context.ipv6);
         let quota = || (quota_of(offer.instance_type).to_owned(), offer.capacity_type.to_owned());
         self.capacity_types.contains(offer.capacity_type)
             || !self.quotas.is_empty() && self.quotas.get(&quota()).is_some_and(|refused| vcpus >= *refused)
             || known(None, None)
             || context.is_group_full(offer.zone)
             || group.is_some() && (known(group, None) || offer.partition.is_some() && known(group, offer.partition))
-            || subnets().next().is_some() && subnets().all(|subnet| self.subnets.contains(&subnet.id))
+            || subnets().next().is_some() && subnets().all(|subnet| self.is_full(&subnet.id, with_prefixes))
     }
+    /// Whether no machine can start in a subnet.
+    pub fn is_full(&self, subnet: &str, takes_prefixes: bool) -> bool {
+        self.subnets.contains(subnet) || takes_prefixes && self.subnets_without_prefixes.contains(subnet)
+    }
+}
+
+/// Whether the interfaces of a class's machines get prefixes of their subnet. In an IPv6 cluster they have an address instead.
+pub fn takes_prefixes(class: &Ec2NodeClass, ipv6: bool) -> bool {
+    !ipv6 && class.spec.ip_prefix_count.is_some_and(|count| 0 < count)
 }
 
 /// The vCPU quota that machines of a type count against, separately for each capacity type. AWS has one quota for

@@ -229,6 +229,26 @@ fn a_zone_is_unavailable_when_all_its_subnets_are_full() {
 }
 
 #[test]
+fn a_subnet_without_prefixes_is_full_to_classes_that_take_some_and_to_no_others() {
+    let available = |spec: Value, ipv6: bool| {
+        let mut fixture = Fixture::new(spec);
+        fixture.ipv6 = ipv6;
+        fixture.unavailable.subnets_without_prefixes.insert("subnet-a".into());
+        fixture.available("m5.large")
+    };
+    let everywhere = ["on-demand a", "spot a", "on-demand b", "spot b"];
+    assert_eq!(available(json!({"amiFamily": "AL2023", "ipPrefixCount": 2}), false), ["on-demand b", "spot b"]);
+    for (spec, ipv6) in [
+        (json!({"amiFamily": "AL2023"}), false),
+        (json!({"amiFamily": "AL2023", "ipPrefixCount": 0}), false),
+        (json!({"amiFamily": "AL2023", "ipPrefixCount": 2}), true),
+    ] {
+        let found: BTreeSet<String> = available(spec.clone(), ipv6).into_iter().collect();
+        assert_eq!(found, everywhere.map(str::to_owned).into(), "{spec}");
+    }
+}
+
+#[test]
 fn a_zone_with_a_zonal_shift_is_unavailable() {
     let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
     fixture.unavailable.shifted_zone_ids.insert("use1-az2".into());

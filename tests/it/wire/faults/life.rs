@@ -72,7 +72,7 @@ fn has_failed(claim: &Claim) -> bool {
 fn kind(out: &StockOut) -> &'static str {
     let key = &out.offering;
     match () {
-        () if key.subnet().is_some() => "subnets",
+        () if key.subnet().or(key.subnet_prefixes()).is_some() => "subnets",
         () if key.quota().is_some() => "quotas",
         () if key.full_group().is_some() => "groups",
         () if key.reservation().is_some() => "reservations",
