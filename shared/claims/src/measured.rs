@@ -14,6 +14,8 @@ const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// How long after one node that is too small a second one of its kind confirms it. A single one may be an odd one, such as one whose disks
 /// were not formatted in time.
 const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_hours(48);
+/// A node with less than seven eighths of the memory that was planned has much less. Nodes of one type and image differ by far less.
+const MUCH_LESS: (i64, i64) = (7, 8);
 /// How long types are planned with what two nodes had. Then one machine is tried again: whatever made them small may be over.
 const BELIEVED_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Settings of node classes for which an image's shortfalls are kept. For each one more those of another are forgotten: if they are in use,
@@ -27,8 +29,11 @@ const CHECKED: [(&str, bool); 4] = [("cpu", true), ("memory", true), ("ephemeral
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredMemory {
     pub image_id: String,
-    /// The smallest amount by instance type.
+    /// The smallest amount by instance type, without that of a single node that has much less than others.
     pub by_type: BTreeMap<String, Quantity>,
+    /// By instance type, the last node that reported much less memory than was planned, and that no other has confirmed yet (ADR 0035).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub small_memory: BTreeMap<String, SmallNode>,
     /// Nodes that had too little allocatable for the pods that they were launched for (ADR 0078). An earlier release kept `too_little`
     /// instead, the least that any node had: nobody knows of how many, so that is not read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -39,7 +44,7 @@ pub struct MeasuredMemory {
 /// By the hash of the node class, whose user data may be the cause, by instance type and by resource: the last two nodes, the latest last.
 pub type SmallNodes = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<SmallNode>>>>;
 
-/// A node that had too little of a resource.
+/// A node that had too little of a resource, or much less than was planned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmallNode {
     pub instance: InstanceId,
@@ -66,7 +71,10 @@ pub struct Measurement {
     /// The hash of the node class that the machine was launched with; empty if it is not known.
     pub class_hash: String,
     pub instance_type: String,
+    pub instance: InstanceId,
     pub memory: Quantity,
+    /// The memory that was planned for it.
+    pub planned: Quantity,
     /// What it has for pods, before the huge pages that NodeOverlays give the type are taken from its memory.
     pub allocatable: Resources,
 }
@@ -84,7 +92,9 @@ impl Measurement {
             image_id: machine.image_id.clone(),
             class_hash: class_hash(claim),
             instance_type: machine.instance_type.clone(),
+            instance: machine.instance_id.clone(),
             memory: reported,
+            planned: estimated,
             allocatable: CHECKED.map(|(resource, _)| (resource, of_types(resource, allocatable, machine))).into(),
         })
     }
@@ -174,13 +184,13 @@ impl MeasuredMemory {
         let mut next = known.cloned().unwrap_or_else(|| Self {
             image_id: image_id.to_owned(),
             by_type: BTreeMap::new(),
+            small_memory: BTreeMap::new(),
             small_nodes: SmallNodes::new(),
             updated_at: now,
         });
         next.forget_old(now);
         for one in new.iter().filter(|one| one.image_id == image_id) {
-            let least = next.by_type.entry(one.instance_type.clone()).or_insert(one.memory);
-            *least = one.memory.min(*least);
+            next.add_memory(one, now);
         }
         for one in short.iter().filter(|one| one.image_id == image_id && one.is_believed()) {
             next.add(one, now);
@@ -188,8 +198,10 @@ impl MeasuredMemory {
         // Afterwards: nodes that were found together may be as different as others.
         new.iter().filter(|one| one.image_id == image_id).for_each(|one| next.raise(one));
         let is_news = match known {
-            None => !next.by_type.is_empty() || !next.small_nodes.is_empty(),
-            Some(known) => known.by_type != next.by_type || known.small_nodes != next.small_nodes,
+            None => !next.by_type.is_empty() || !next.small_memory.is_empty() || !next.small_nodes.is_empty(),
+            Some(known) => {
+                (&known.by_type, &known.small_memory, &known.small_nodes) != (&next.by_type, &next.small_memory, &next.small_nodes)
+            }
         };
         let is_old = known.is_some_and(|known| now.duration_since(known.updated_at) >= RENEWED_AFTER);
         next.updated_at = now;
@@ -210,8 +222,31 @@ impl MeasuredMemory {
         found
     }
 
+    /// Keeps the memory of a node if it is the smallest of its type. Much less than was planned may be that of an odd node, such as one
+    /// with a kernel option of its own: it has to be confirmed by a second one, and the larger of the two amounts counts.
+    fn add_memory(&mut self, one: &Measurement, now: Timestamp) {
+        let known = self.by_type.get(&one.instance_type).copied();
+        if known.is_some_and(|known| known <= one.memory) {
+            return;
+        }
+        let usual = known.map_or(one.planned, |known| known.min(one.planned));
+        let mut least = one.memory;
+        if least.times(MUCH_LESS.1) < usual.times(MUCH_LESS.0) {
+            let confirms = |other: &&SmallNode| other.instance != one.instance && now.duration_since(other.at) < CONFIRMED_WITHIN;
+            let Some(other) = self.small_memory.get(&one.instance_type).filter(confirms) else {
+                let small = SmallNode { instance: one.instance.clone(), amount: one.memory, at: now };
+                self.small_memory.insert(one.instance_type.clone(), small);
+                return;
+            };
+            least = least.max(other.amount);
+            self.small_memory.remove(&one.instance_type);
+        }
+        self.by_type.insert(one.instance_type.clone(), known.map_or(least, |known| known.min(least)));
+    }
+
     /// Drops what confirms nothing any more.
     fn forget_old(&mut self, now: Timestamp) {
+        self.small_memory.retain(|_, node| now.duration_since(node.at) < CONFIRMED_WITHIN);
         self.small_nodes.retain(|_, by_type| {
             by_type.retain(|_, by_resource| {
                 by_resource.retain(|_, nodes| nodes.last().is_some_and(|latest| now.duration_since(latest.at) < CONFIRMED_WITHIN));
@@ -263,7 +298,9 @@ mod tests {
             image_id: "ami-1".into(),
             class_hash: "7".into(),
             instance_type: instance_type.into(),
+            instance: "i-1".into(),
             memory: Quantity::from_mebibytes(mebibytes),
+            planned: Quantity::from_mebibytes(mebibytes),
             allocatable: Resources::new(),
         }
     }
@@ -278,6 +315,59 @@ mod tests {
         assert_eq!(less.by_type["m5.large"], Quantity::from_mebibytes(7600));
         assert_eq!(MeasuredMemory::after(Some(&less), "ami-2", &[one("m5.large", 1)], &[], at(1)), None, "of another image");
         assert_eq!(MeasuredMemory::after(None, "ami-1", &[], &[], at(0)), None);
+    }
+
+    /// A node of type m5.large that has so many MiB instead of the 8000 that were planned.
+    fn instead_of_8000(instance: &str, mebibytes: i64) -> Measurement {
+        Measurement { instance: instance.into(), planned: Quantity::from_mebibytes(8_000), ..one("m5.large", mebibytes) }
+    }
+
+    /// The memory that the type is planned with, in MiB, after these nodes were found, each some days after the one before.
+    fn memory_after(found: &[(i64, Measurement)]) -> Option<Quantity> {
+        let mut known: Option<MeasuredMemory> = None;
+        for (day, node) in found {
+            known = MeasuredMemory::after(known.as_ref(), "ami-1", std::slice::from_ref(node), &[], at(*day)).or(known);
+        }
+        known?.by_type.get("m5.large").copied()
+    }
+
+    #[test]
+    fn one_node_with_much_less_memory_changes_no_plan() {
+        let usual = || (0, one("m5.large", 7_700));
+        let odd = || (0, instead_of_8000("i-9", 4_000));
+        let planned = Some(Quantity::from_mebibytes(7_700));
+        assert_eq!(memory_after(&[odd()]), None, "it is planned with the estimate");
+        assert_eq!((memory_after(&[usual(), odd()]), memory_after(&[odd(), usual()])), (planned, planned));
+        assert_eq!(memory_after(&[usual(), odd(), (0, instead_of_8000("i-9", 3_900))]), planned, "it is the same node");
+        assert_eq!(memory_after(&[usual(), odd(), (2, instead_of_8000("i-8", 4_000))]), planned, "a long time after");
+        let of_another_type = Measurement { instance_type: "c5.large".into(), ..instead_of_8000("i-8", 4_000) };
+        assert_eq!(memory_after(&[usual(), odd(), (0, of_another_type)]), planned);
+    }
+
+    #[test]
+    fn much_less_memory_that_two_nodes_have_is_planned_with() {
+        let usual = (0, one("m5.large", 7_700));
+        for (first, second) in [(4_000, 3_900), (3_900, 4_000)] {
+            let two = [(0, instead_of_8000("i-9", first)), (1, instead_of_8000("i-8", second))];
+            assert_eq!(memory_after(&two), Some(Quantity::from_mebibytes(4_000)), "the larger of both");
+            assert_eq!(memory_after(&[&[usual.clone()][..], &two].concat()), Some(Quantity::from_mebibytes(4_000)));
+            let [one_of_them, other] = two.clone();
+            assert_eq!(memory_after(&[one_of_them, usual.clone(), other]), Some(Quantity::from_mebibytes(4_000)));
+            let third = (1, instead_of_8000("i-7", 3_950));
+            assert_eq!(memory_after(&[&two[..], &[third]].concat()), Some(Quantity::from_mebibytes(3_950)), "which is usual now");
+        }
+        let together = [instead_of_8000("i-9", 4_000), instead_of_8000("i-8", 3_900)];
+        let known = MeasuredMemory::after(None, "ami-1", &together, &[], at(0)).unwrap();
+        assert_eq!((known.by_type["m5.large"], known.small_memory.len()), (Quantity::from_mebibytes(4_000), 0));
+    }
+
+    #[test]
+    fn a_little_less_memory_is_planned_with_at_once() {
+        for (found, planned) in [(7_000, 7_000), (6_738, 6_738), (6_737, 7_700)] {
+            let nodes = [(0, one("m5.large", 7_700)), (0, instead_of_8000("i-9", found))];
+            assert_eq!(memory_after(&nodes), Some(Quantity::from_mebibytes(planned)), "{found}");
+        }
+        assert_eq!(memory_after(&[(0, instead_of_8000("i-9", 7_000))]), Some(Quantity::from_mebibytes(7_000)));
     }
 
     #[test]
@@ -455,7 +545,7 @@ mod tests {
         let of_one = MeasuredMemory::after(None, "ami-1", &[], &burst, at(1)).unwrap();
         assert_eq!(of_one.small_nodes["7"]["m5.large"]["cpu"].len(), 2);
         let text = serde_json::to_value(MeasuredMemory::after(None, "ami-1", &[one("m5.large", 7700)], &[], at(0))).unwrap();
-        assert_eq!((text.get("small_nodes"), text.get("too_little")), (None, None), "nothing is stored for none");
+        assert_eq!((text.get("small_nodes"), text.get("small_memory")), (None, None), "nothing is stored for none");
     }
 
     #[test]

@@ -182,7 +182,8 @@ fn what_nodes_had_too_little_of_counts_for_their_image_and_the_settings_of_their
         let by_resource = BTreeMap::from([("cpu".to_owned(), ["i-1", "i-2"].map(node).to_vec())]);
         let by_type = BTreeMap::from([("m5.large".to_owned(), by_resource)]);
         let small_nodes = [(hash.to_owned(), by_type)].into();
-        MeasuredMemory { image_id: image_id.to_owned(), by_type: BTreeMap::new(), small_nodes, updated_at: at(0) }
+        let (by_type, small_memory) = (BTreeMap::new(), BTreeMap::new());
+        MeasuredMemory { image_id: image_id.to_owned(), by_type, small_memory, small_nodes, updated_at: at(0) }
     };
     let mut of_one = measured("ami-1", "1");
     of_one.small_nodes.values_mut().flat_map(BTreeMap::values_mut).flat_map(BTreeMap::values_mut).for_each(|nodes| nodes.truncate(1));

@@ -44,7 +44,8 @@ fn measured_memory_replaces_the_estimate_for_the_same_image_only() {
     for (image_id, mebibytes) in [("ami-1", 7690), ("ami-2", 7577)] {
         let simulation = with_class();
         let by_type = [("m5.large".to_owned(), Quantity::from_mebibytes(7690))].into();
-        let measured = MeasuredMemory { image_id: image_id.into(), by_type, small_nodes: BTreeMap::new(), updated_at: at(0) };
+        let (small_memory, small_nodes) = (BTreeMap::new(), BTreeMap::new());
+        let measured = MeasuredMemory { image_id: image_id.into(), by_type, small_memory, small_nodes, updated_at: at(0) };
         block_on(simulation.ports().write(&"c".into(), &measured, Revision::ABSENT)).unwrap();
         assert_eq!(size(&launched_in(&simulation, &Settings::default())).1, mebibytes, "{image_id}");
     }

@@ -392,6 +392,12 @@ fn reported_memory_is_stored_by_type_and_image() {
 }
 
 #[test]
+fn much_less_memory_of_one_node_is_stored_beside_what_types_are_planned_with() {
+    let known = measured(7577, 5000).unwrap();
+    assert_eq!((known.by_type.len(), known.small_memory["m5.large"].amount), (0, Quantity::from_mebibytes(5000)));
+}
+
+#[test]
 fn implausible_reported_memory_is_ignored() {
     for reported in [0, 1, 3788, 15_155] {
         assert_eq!(measured(7577, reported), None, "{reported}");

@@ -22,7 +22,8 @@ fn joined_after(other: Option<i64>, requested: i64, found: i64) -> (Option<i64>,
         let node = SmallNode { instance: "i-other".into(), amount: Quantity::from_milli(other), at: now() };
         let by_resource = BTreeMap::from([("cpu".to_owned(), vec![node])]);
         let small_nodes = [("7".to_owned(), BTreeMap::from([("m5.large".to_owned(), by_resource)]))].into();
-        let known = MeasuredMemory { image_id: "ami".into(), by_type: BTreeMap::new(), small_nodes, updated_at: now() };
+        let (by_type, small_memory) = (BTreeMap::new(), BTreeMap::new());
+        let known = MeasuredMemory { image_id: "ami".into(), by_type, small_memory, small_nodes, updated_at: now() };
         block_on(simulation.ports().write(&claim().key.cluster, &known, Revision::ABSENT)).unwrap();
     }
     let mut own = owned(claim(), "a");
