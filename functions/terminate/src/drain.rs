@@ -10,6 +10,8 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// A pod that still exists this long after its deletion timestamp is not waited for.
 const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
+/// In the API server's words that several budgets select a pod, which no policy of one of them changes.
+const TWO_BUDGETS: &str = "more than one PodDisruptionBudget";
 /// How long before EC2 takes a machine its last pods are deleted, even if their grace period is longer (ADR 0011).
 const NOTICE_GRACE_MAX: SignedDuration = SignedDuration::from_secs(30);
 
@@ -145,6 +147,26 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Ti
 pub(crate) fn older_than_deadline(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Timestamp) -> usize {
     let is_older = |pod: &&Pod| deadline.is_none_or(|deadline| pod.metadata.creation_timestamp.is_none_or(|at| at <= deadline.at));
     pods.iter().filter(|pod| pod.spec.node_name == node && is_drainable(pod, now)).filter(is_older).count()
+}
+
+/// That a budget forbids the eviction of a pod, and what helps one that is not ready, which may never become ready: it is not counted as
+/// healthy, so that it keeps the budget exhausted for itself and for others, and is therefore told first.
+pub(crate) fn held_by_budget(pods: &[Pod], key: &PodKey, message: &str) -> (Told, String) {
+    let cause = format!("evicting pod {}/{} violates a PDB ({message})", key.namespace, key.name);
+    let has_two = message.contains(TWO_BUDGETS);
+    let is_unready = |pod: &Pod| pod.condition("Ready").is_some_and(|ready| ready.status == "False");
+    if !has_two && pods.iter().any(|pod| pod.metadata.uid == key.uid && is_unready(pod)) {
+        let remedy = "the pod is not ready, and unhealthyPodEvictionPolicy: AlwaysAllow in the spec of its budget lets such pods go";
+        return (Told::First, format!("{cause}; {remedy}"));
+    }
+    (Told::Later, cause)
+}
+
+/// When a pod that a budget keeps is told of, if others are kept as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Told {
+    First,
+    Later,
 }
 
 /// Which pods stay because their owners want it so, and what would let them go; `None` if there are none.

@@ -87,7 +87,7 @@ impl<P: Rights> Run<P> {
                     return Ok(Next::RequeueAfter(delay));
                 }
             }
-            let moved = self.move_pods(node, &plan).await?;
+            let moved = self.move_pods(node, &objects.pods, &plan).await?;
             if moved.any || plan.leaving.is_some() {
                 self.moved_at = Some(now);
             }
@@ -240,7 +240,7 @@ impl<P: Rights> Run<P> {
     }
 
     /// Evicts and deletes pods. A failed call blocks no other pod: it is retried by the next run.
-    async fn move_pods(&mut self, node: &Node, plan: &Drain) -> Result<Moved, HandleError> {
+    async fn move_pods(&mut self, node: &Node, pods: &[Pod], plan: &Drain) -> Result<Moved, HandleError> {
         let (deleted, mut failed) = self.delete_pods(&plan.force).await;
         let mut moved = Moved { any: deleted > 0, are_more_allowed_soon: false };
         if !has_time(self.ports.clock()) {
@@ -274,7 +274,7 @@ impl<P: Rights> Run<P> {
                 Err(ClusterError::EvictionForbidden { message, .. }) => {
                     self.report.count("held_by_budget");
                     self.report.metric(metrics::PodsEvictionRequests { code: "429" });
-                    held.push(format!("evicting pod {}/{} violates a PDB ({message})", pod.namespace, pod.name));
+                    held.push(drain::held_by_budget(pods, pod, &message));
                 }
                 Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}
                 // The others have to wait as well.
@@ -284,7 +284,9 @@ impl<P: Rights> Run<P> {
                 Err(error) => failed.push(error),
             }
         }
-        self.report_kept(node, plan, held, &failed).await;
+        // The same pod in each run's Event, whichever is tried first.
+        held.sort();
+        self.report_kept(node, plan, held.into_iter().map(|(_, cause)| cause).collect(), &failed).await;
         Ok(moved)
     }
 
@@ -321,8 +323,6 @@ impl<P: Rights> Run<P> {
 
     /// Says what keeps pods on the node: budgets and failed calls come before annotations, which are mostly known to their owners.
     async fn report_kept(&mut self, node: &Node, plan: &Drain, mut held: Vec<String>, failed: &[ClusterError]) {
-        // The same pod in each run's Event, whichever is tried first.
-        held.sort();
         if let Some(error) = failed.first() {
             tracing::warn!(%error, failed = failed.len(), "pods could not be evicted or deleted");
             held.extend(failed.iter().map(ToString::to_string));

@@ -11,9 +11,10 @@ mod unnamed;
 
 pub(crate) use over_sim::planned;
 
-use crate::drain::{Deadline, Drain, attached, in_turn, kept_by_owners, plan};
+use crate::drain::{Deadline, Drain, Told, attached, held_by_budget, in_turn, kept_by_owners, plan};
 use whittle_api::k8s::{
-    ClaimSource, PersistentVolumeClaim, Pod, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec,
+    ClaimSource, PersistentVolumeClaim, Pod, PodCondition, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource,
+    VolumeAttachmentSpec,
 };
 use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, Unreadable, labels};
 use whittle_claims::{ClaimSpec, DeletionReason};
@@ -137,6 +138,31 @@ fn pods_that_their_owners_keep_are_named_and_no_others() {
     // A pod that is deleted for the deadline leaves.
     let forced = plan(&[quiet("a")], NODE, Some(Deadline { at: at(110), is_notice: false }), at(100));
     assert_eq!((forced.force.len(), forced.protected.len()), (1, 0));
+}
+
+#[test]
+fn a_pod_that_is_not_ready_and_kept_by_a_budget_is_told_first_with_what_helps() {
+    let with_ready = |name: &str, status: &str| {
+        let ready = PodCondition { type_: "Ready".into(), status: status.into(), ..PodCondition::default() };
+        with(pod(name), |pod| pod.status.conditions.push(ready))
+    };
+    let pods = [with_ready("a", "True"), with_ready("b", "False"), pod("c")];
+    let held = |name: &str, message: &str| {
+        let key = whittle_claims::PodKey { namespace: "default".into(), name: name.into(), uid: format!("uid-{name}") };
+        held_by_budget(&pods, &key, message)
+    };
+    let (order, text) = held("b", "needs 3 and has 2");
+    assert!(order == Told::First && text.starts_with("evicting pod default/b violates a PDB (needs 3 and has 2); "), "{text}");
+    assert!(text.contains("unhealthyPodEvictionPolicy: AlwaysAllow"), "{text}");
+    for name in ["a", "c"] {
+        let plain = format!("evicting pod default/{name} violates a PDB (needs 3 and has 2)");
+        assert_eq!(held(name, "needs 3 and has 2"), (Told::Later, plain), "it is ready, or not known not to be");
+    }
+    let two = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+    assert_eq!(held("b", two), (Told::Later, format!("evicting pod default/b violates a PDB ({two})")), "no policy helps");
+    let mut all = [held("a", "x"), held("b", "x"), held("c", "x")];
+    all.sort();
+    assert!(all[0].1.contains("default/b") && all[1].1.contains("default/a"), "{all:?}");
 }
 
 #[test]
