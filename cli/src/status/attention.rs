@@ -117,43 +117,70 @@ fn machines(view: &View, now: Timestamp) -> Vec<String> {
     out
 }
 
-/// Nodes that lack the same to be initialized.
+/// What a node waits for: its registration, or else its initialization, and what the condition of that says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Lack<'a> {
+    is_registered: bool,
+    reason: &'a str,
+    message: &'a str,
+}
+
+impl<'a> Lack<'a> {
+    /// What the conditions of a NodeClaim say whose node has joined. Without any it is not known what its node waits for.
+    fn of(told: &'a [Condition]) -> Self {
+        let missing = |type_: &str| conditions::find(told, type_).filter(|condition| condition.status != ConditionStatus::True);
+        let unregistered = missing(conditions::REGISTERED);
+        let lack = unregistered.or_else(|| missing(conditions::INITIALIZED));
+        let (reason, message) = lack.map_or(("", ""), |condition| (condition.reason.as_str(), condition.message.as_str()));
+        Self { is_registered: unregistered.is_none(), reason, message }
+    }
+    /// What has not happened, and what that means.
+    fn step(&self) -> (&'static str, &'static str) {
+        if self.is_registered {
+            ("initialized", "they are neither consolidated nor replaced")
+        } else {
+            ("registered", "pods stay away, and Whittle ends such machines after a quarter of an hour")
+        }
+    }
+}
+
+/// Nodes that lack the same.
 #[derive(Default)]
-struct Uninitialized<'a> {
+struct Waiting<'a> {
     names: Vec<&'a str>,
     /// When the first of them joined.
     since: Option<Timestamp>,
 }
 
-/// Nodes that joined long ago and were never initialized, by what they lack. Nothing ends them: what they wait for may still come.
+/// Nodes that joined long ago and were never registered or initialized, by what they lack. Nothing ends those that are registered: what
+/// they wait for may still come.
 fn uninitialized(read: &Manifests, view: &View, now: Timestamp) -> Vec<String> {
     let is_late = |created: Option<Timestamp>| created.is_some_and(|created| now.duration_since(created) > JOINING_MAX);
-    let mut by_lack: BTreeMap<(&str, &str), Uninitialized<'_>> = BTreeMap::new();
+    let mut by_lack: BTreeMap<Lack<'_>, Waiting<'_>> = BTreeMap::new();
     for machine in view.machines.iter().filter(|machine| machine.state == State::Starting && is_late(machine.created)) {
         let claim = read.objects.node_claims.iter().find(|claim| claim.metadata.name == machine.claim);
         let told = claim.map(|claim| claim.status.conditions.as_slice()).unwrap_or_default();
-        let lack = conditions::find(told, conditions::INITIALIZED).filter(|condition| condition.status != ConditionStatus::True);
-        let lack = lack.map_or(("", ""), |condition| (condition.reason.as_str(), condition.message.as_str()));
         let joined = conditions::find(told, conditions::REGISTERED).filter(|condition| condition.status == ConditionStatus::True);
         let since = joined.and_then(|condition| condition.last_transition_time).or(machine.created);
-        let alike = by_lack.entry(lack).or_default();
+        let alike = by_lack.entry(Lack::of(told)).or_default();
         alike.names.push(&machine.name);
         alike.since = alike.since.into_iter().chain(since).min();
     }
-    let text = |((reason, message), Uninitialized { names, since }): ((&str, &str), Uninitialized<'_>)| {
+    let text = |(of, Waiting { names, since }): (Lack<'_>, Waiting<'_>)| {
         let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
-        let lack = if message.is_empty() { String::new() } else { format!(" ({message})") };
+        let lack = if of.message.is_empty() { String::new() } else { format!(" ({})", of.message) };
         let (nodes, verb) = (counted(names.len(), "node"), if names.len() == 1 { "has" } else { "have" });
+        let (step, meanwhile) = of.step();
         format!(
-            "{nodes} {verb} joined and not been initialized{since}{lack}: {}; until then they are neither consolidated nor replaced: {}",
+            "{nodes} {verb} joined and not been {step}{since}{lack}: {}; until then {meanwhile}: {}",
             first_named(&names, NAMED),
-            remedy_of_lack(reason)
+            remedy_of_lack(of.reason)
         )
     };
     by_lack.into_iter().map(text).collect()
 }
 
-/// What initializes a node that lacks something for this reason (lifecycle 8).
+/// What registers or initializes a node that lacks something for this reason (lifecycle 7, 8).
 fn remedy_of_lack(reason: &str) -> &'static str {
     match reason {
         "ResourceNotRegistered" => {
@@ -163,6 +190,8 @@ fn remedy_of_lack(reason: &str) -> &'static str {
             "whatever removes the taint has to run on them; one that is to stay belongs to spec.template.spec.taints of the NodePool"
         }
         "KnownEphemeralTaintsExist" => "the controller that removes the taint has to run, such as the cloud controller manager",
+        "NodeRefused" => "the admission webhook or policy that refuses the changes of the Node has to let them through",
+        "MultipleNodesFound" => "delete the Node that is not the machine's, by `kubectl delete node`",
         "NodeNotReady" => "`kubectl describe node` says why they are not ready, such as for a missing CNI plugin",
         _ => "`kubectl describe nodeclaim` says what they lack",
     }

@@ -88,6 +88,30 @@ fn nodes_that_are_never_initialized_say_what_they_lack_since_when_and_what_helps
 }
 
 #[test]
+fn nodes_that_are_never_registered_are_not_told_to_lack_what_initializes_them() {
+    let waits = lacking("AwaitingReconciliation", "");
+    let not_registered = |name: &str, reason: &str, message: &str| {
+        let condition = format!("{{type: Registered, status: Unknown, reason: {reason}, message: {message:?}, ");
+        joined(name, &waits).replace("{type: Registered, status: \"True\", ", &condition)
+    };
+    let world = [
+        not_registered("a", "NodeRefused", "no labels here"),
+        not_registered("b", "NodeRefused", "no labels here"),
+        not_registered("c", "MultipleNodesFound", "several Nodes"),
+        not_registered("d", "NodeRefused", "no labels here").replace("T23:00", "T23:50"),
+        joined("e", &lacking("NodeNotReady", "Node status is NotReady")),
+    ];
+    let attention = status_of(&world.concat(), None).attention;
+    assert_eq!(attention.len(), 3, "{attention:?}");
+    let line = |start: &str| attention.iter().find(|line| line.contains(start)).unwrap();
+    for part in ["2 nodes have", "since 2026-01-01T23:00:00Z", ": a, b; until then pods stay away", "webhook or policy that refuses"] {
+        assert!(line("not been registered since 2026-01-01T23:00:00Z (no labels here)").contains(part), "{part}: {attention:?}");
+    }
+    assert!(line("not been registered since 2026-01-01T23:00:00Z (several Nodes)").ends_with("`kubectl delete node`"), "{attention:?}");
+    assert!(line("1 node has joined and not been initialized").contains(": e; until then they are neither"), "{attention:?}");
+}
+
+#[test]
 fn nodes_that_start_or_serve_need_nobody() {
     let young = joined("a", &lacking("NodeNotReady", "Node status is NotReady")).replace("T23:00", "T23:50");
     let label = "labels: {karpenter.sh/initialized: \"true\"}";
