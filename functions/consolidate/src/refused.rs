@@ -5,8 +5,9 @@ use crate::execute::find_claim;
 use crate::state::{Disruptions, Running, refused_for};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::karpenter::Ec2NodeClassStatus;
-use whittle_api::{ConditionStatus, conditions};
+use whittle_api::k8s::Kind;
+use whittle_api::karpenter::{Ec2NodeClassStatus, NodePool};
+use whittle_api::{ConditionStatus, Unreadable, conditions};
 use whittle_claims::{Claim, DeletionReason, LAUNCH_TIMEOUT};
 use whittle_model::disruption::{ClaimFacts, ReplacementRefused};
 use whittle_snapshot::Snapshot;
@@ -60,10 +61,21 @@ impl Asked {
         Self { node_pool: node_pool.to_owned(), hash: hash() }
     }
 
-    /// Whether a user has changed something since, or other images, subnets or security groups were found.
+    /// Whether a user has changed something since, or other images, subnets or security groups were found. A NodePool that was deleted is
+    /// asked for no more, and one that was made anew may be another.
     pub(crate) fn has_changed(&self, snapshot: &Snapshot) -> bool {
         let now = Self::of(&self.node_pool, snapshot);
-        self.hash.zip(now.hash).is_some_and(|(then, now)| then != now)
+        self.hash.zip(now.hash).is_some_and(|(then, now)| then != now) || self.is_pool_gone(snapshot)
+    }
+
+    /// Whether the NodePool does not exist any more, as far as all of them could be read.
+    fn is_pool_gone(&self, snapshot: &Snapshot) -> bool {
+        let objects = &snapshot.objects;
+        let is_it = |uid: &str| uid == self.node_pool;
+        let may_be_it = |odd: &Unreadable| odd.metadata.uid.is_empty() || is_it(&odd.metadata.uid);
+        let mut odd = [NodePool::KIND, "Provisioner"].into_iter().flat_map(|kind| objects.unreadable_of(kind));
+        let is_hidden = objects.lacks_kind(NodePool::KIND) || odd.any(may_be_it);
+        !self.node_pool.is_empty() && !objects.node_pools.iter().any(|pool| is_it(&pool.metadata.uid)) && !is_hidden
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{after, claim, joined, running, snapshot_of};
 use crate::refused::{Refused, refused_launch};
 use crate::state::{DeletingMachine, Disruptions, Running};
-use whittle_api::ObjectMeta;
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedSubnet};
+use whittle_api::{ObjectMeta, Unreadable};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event};
 use whittle_model::disruption::{Method, ReplacementRefused};
 use whittle_snapshot::Snapshot;
@@ -143,6 +143,35 @@ fn a_change_of_pool_or_class_ends_the_wait_at_once() {
     changed.objects.node_classes[0].metadata.generation = Some(2);
     known.record_refused_launch(&command(Method::Drift, "old"), &Refused { node_pool: "pool-uid", message: WORDS }, &changed);
     assert_eq!(held(&known, &changed, "old").map(|refused| refused.until), Some(at(100_301)));
+}
+
+/// The pool of the machine that was refused is often another than that of the node: consolidation looks for the cheapest.
+#[test]
+fn a_deletion_of_the_pool_whose_machine_was_refused_ends_the_wait_of_other_pools() {
+    let with_cheap = |now: i64| {
+        let mut snapshot = world(&[], now);
+        let mut cheap = pool_named("cheap");
+        cheap.metadata.uid = "cheap-uid".to_owned();
+        cheap.metadata.generation = Some(1);
+        cheap.spec.template.spec.node_class_ref = node_class_reference("default");
+        snapshot.objects.node_pools.push(cheap);
+        snapshot
+    };
+    let mut known = Disruptions::default();
+    let refusal = Refused { node_pool: "cheap-uid", message: WORDS };
+    known.record_refused_launch(&command(Method::Drift, "old"), &refusal, &with_cheap(0));
+    assert!(held(&known, &with_cheap(1), "old").is_some());
+    let gone = world(&[], 1);
+    assert_eq!(held(&known, &gone, "old"), None);
+    let mut anew = with_cheap(1);
+    anew.objects.node_pools[1].metadata.uid = "cheap-uid-2".to_owned();
+    assert_eq!(held(&known, &anew, "old"), None, "it may ask for something else");
+    let mut unread = world(&[], 1);
+    unread.objects.unreadable.push(Unreadable { kind: "NodePool".to_owned(), ..Unreadable::default() });
+    assert!(held(&known, &unread, "old").is_some(), "it may be that one");
+    let mut unserved = world(&[], 1);
+    unserved.objects.absent_kinds.push("NodePool".to_owned());
+    assert!(held(&known, &unserved, "old").is_some(), "nothing is known of any");
 }
 
 /// They are listed by their free addresses, which each launch and each pod changes.
