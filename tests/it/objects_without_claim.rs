@@ -9,6 +9,7 @@ use whittle_api::labels;
 use whittle_claims::{Claim, ClaimSpec, Event, Function, Machine, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, ClaimStore, Mirrors, Settings, contracts};
+use whittle_terminate::LastPlanned;
 use whittle_tests::kubernetes::{apply, kubectl};
 use whittle_units::{InstanceId, ProviderId, SignedDuration, Timestamp};
 
@@ -85,7 +86,7 @@ impl Stage {
         let terminate = clusters_of(&self.plane, Function::Terminate);
         let adapters = Adapters { store: &ports, cloud: &ports, cluster: &terminate, queues: &ports, clock: &ports };
         for claim in ports.list(&self.name).await.unwrap() {
-            whittle_terminate::handle(adapters, &Settings::default(), &claim.value.key).await.unwrap();
+            whittle_terminate::handle(adapters, &Settings::default(), &LastPlanned::default(), &claim.value.key).await.unwrap();
         }
         self.simulation.run_for(ROUND);
     }

@@ -24,6 +24,7 @@ use whittle_ports::{
     Adapters, CatalogRead, ClaimStore, ClassProfile, CloudError, Discovery, Instances, LaunchTemplateCleanup, LaunchTemplates, Leases,
     Mirrors, Records, Settings, contracts,
 };
+use whittle_terminate::LastPlanned;
 use whittle_tests::account;
 use whittle_tests::clock::FixedClock;
 use whittle_tests::control_plane::ControlPlane;
@@ -198,7 +199,7 @@ impl Stage {
         let settings = Settings { clusters: vec![cluster.clone()], ..Settings::default() };
         let request = UninstallRequest { cluster: cluster.clone(), nodes, dry_run: false };
         for claim in store.list(cluster).await.unwrap() {
-            whittle_terminate::handle(terminating, &settings, &claim.value.key).await.unwrap();
+            whittle_terminate::handle(terminating, &settings, &LastPlanned::default(), &claim.value.key).await.unwrap();
         }
         let refreshing = Adapters { store: &store, cloud: &cleaner, cluster: &refresh, queues: &queues, clock: &clock };
         whittle_refresh::handle(refreshing, &settings, cluster).await.unwrap();

@@ -5,8 +5,8 @@ use futures::future::BoxFuture;
 use std::sync::Mutex;
 use whittle_claims::{ClaimKey, Doorbell};
 use whittle_ports::{
-    Adapters, Discovery, DryRuns, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates,
-    Once, Report, Settings, Terminator, ZonalShifts, error_chain,
+    Adapters, Cached, Discovery, DryRuns, Fleets, HandleError, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup,
+    LaunchTemplates, Once, Report, Settings, Terminator, ZonalShifts, error_chain,
 };
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 
@@ -95,7 +95,7 @@ pub async fn run<M: MachinePorts, D: Discovery>(
         (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(adapters, settings, &Once::default(), &body).await,
         (Function::Register, Input::Doorbell(doorbell)) => whittle_register::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Terminate, Input::Doorbell(Doorbell::Terminate { cluster, claim })) => {
-            whittle_terminate::handle(adapters, settings, &ClaimKey { cluster, name: claim }).await
+            whittle_terminate::handle(adapters, settings, &Cached::default(), &ClaimKey { cluster, name: claim }).await
         }
         (Function::Launch, Input::Doorbell(Doorbell::Launch { cluster, claims })) => {
             whittle_launch::handle(adapters, settings, &cluster, &claims).await

@@ -18,7 +18,7 @@ const NODE_MISSING_FOR: SignedDuration = SignedDuration::from_secs(10);
 /// The same if EC2, which may omit an instance from its responses for a while, does not report the Node's name either.
 const INSTANCE_MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
 
-impl<P: Rights> Run<P> {
+impl<P: Rights> Run<'_, P> {
     /// Drains a machine whose Node the claim does not know: one that launched late, or was found without a claim.
     pub(crate) async fn drain_unnamed(&mut self) -> Result<Next, HandleError> {
         let objects = self.ports.cluster().read(&self.claim.value.key.cluster, Scope::Nodes, None).await?;

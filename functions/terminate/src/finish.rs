@@ -33,7 +33,7 @@ const NODE_AWAITED_FOR: SignedDuration = SignedDuration::from_mins(5);
 /// Poll interval of a claim whose launch was in progress.
 const LAUNCH_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
-impl<P: Rights> Run<P> {
+impl<P: Rights> Run<'_, P> {
     /// Asks EC2 to terminate the instance, then waits for its confirmation.
     pub(crate) async fn end_machine(&mut self) -> Result<Next, HandleError> {
         let Some(machine) = self.claim.value.machine().cloned() else { return Ok(Next::Done) };

@@ -24,9 +24,9 @@ pub(crate) enum Stage {
     Drain,
     /// Their replacement may not have been planned yet.
     AwaitingSpotPlan(SignedDuration),
-    /// Their replacement may not have been planned yet, unless there is a machine that [`is_awaited`].
+    /// Their replacement may not have been planned yet, unless there is a machine that was [`last_planned`] since the notice.
     AwaitingPlan(SignedDuration),
-    /// A machine that [`is_awaited`], if there is one.
+    /// A machine that was [`last_planned`] since the notice, if there is one.
     AwaitingMachine(SignedDuration),
 }
 
@@ -63,10 +63,14 @@ fn latest_start(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -
     last.checked_sub(EVICTION_RESERVE).ok()
 }
 
-/// Whether a claim was planned since the notice and is not ready for pods yet.
-pub(crate) fn is_awaited(claim: &Claim, since: Timestamp) -> bool {
+/// When the last of these claims was planned that are not ready for pods yet. `None` if there are none.
+pub(crate) fn last_planned<'c>(claims: impl IntoIterator<Item = &'c Claim>) -> Option<Timestamp> {
+    claims.into_iter().filter(|claim| is_starting(claim)).map(|claim| claim.created_at).max()
+}
+
+const fn is_starting(claim: &Claim) -> bool {
     let starting = matches!(claim.phase, Phase::Planned | Phase::Launching { .. } | Phase::Launched { .. } | Phase::Registered { .. });
-    starting && claim.deletion.is_none() && claim.created_at >= since
+    starting && claim.deletion.is_none()
 }
 
 #[cfg(test)]
@@ -136,14 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn only_new_launching_machines_are_awaited() {
+    fn only_launching_machines_are_awaited() {
         let launching = Claim { created_at: at(2), ..planned() };
-        assert!(is_awaited(&launching, at(0)));
-        assert!(is_awaited(&launching, at(2)), "planned at the moment of the notice");
-        assert!(!is_awaited(&launching, at(3)), "older than the notice");
+        let earlier = Claim { created_at: at(1), ..planned() };
+        assert_eq!(last_planned([&launching, &earlier]), Some(at(2)));
+        assert_eq!(last_planned([]), None);
         let failed = Event::LaunchFailed { reason: DeletionReason::InsufficientCapacity, message: String::new() };
-        assert!(!is_awaited(&step(&launching, &failed, at(4)).unwrap(), at(0)));
+        assert_eq!(last_planned([&step(&launching, &failed, at(4)).unwrap()]), None);
         let given_up = step(&launching, &Event::DeletionRequested(Deletion { reason: DeletionReason::Empty, ..warned(9) }), at(4)).unwrap();
-        assert!(!is_awaited(&given_up, at(0)));
+        assert_eq!(last_planned([&given_up, &earlier]), Some(at(1)));
     }
 }

@@ -16,9 +16,9 @@ mod tests;
 use whittle_api::k8s::{Kind, Node};
 use whittle_claims::{Claim, ClaimKey, Doorbell, Phase, Stored};
 use whittle_ports::{
-    ClaimStore, Clock, CloudError, CloudErrorKind, ClusterError, ClusterReader, DecisionLog, Evictions, HandleError, Instances, Mirrors,
-    Nodes, Queues, RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, TokenBuckets, WriteError,
-    record_decisions, rights, save, unless_conflict,
+    Cached, ClaimStore, Clock, CloudError, CloudErrorKind, ClusterError, ClusterReader, DecisionLog, Evictions, HandleError, Instances,
+    Mirrors, Nodes, Queues, RecordReader, RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, Terminator, TokenBuckets,
+    WriteError, record_decisions, rights, save, unless_conflict,
 };
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -59,8 +59,9 @@ enum Next {
 }
 
 /// One run for a claim: its ports, the claim as last stored, and the report.
-pub(crate) struct Run<P> {
+pub(crate) struct Run<'a, P> {
     ports: P,
+    last_planned: &'a LastPlanned,
     /// Whether zonal shifts hold terminations.
     zonal_shift: bool,
     claim: Stored<Claim>,
@@ -69,13 +70,19 @@ pub(crate) struct Run<P> {
     report: Report,
 }
 
-/// Advances the termination of one claim. A claim that is not being deleted is left alone.
-pub async fn handle<P: Rights>(ports: P, settings: &Settings, claim: &ClaimKey) -> Result<Report, HandleError> {
+/// When the last of a cluster's machines was planned that are starting. All claims that an execution environment terminates share what is
+/// read: each read is one of all claims of the cluster, and a thousand that are terminated together would make one every two seconds each.
+pub type LastPlanned = Cached<Option<Timestamp>>;
+
+/// Advances the termination of one claim. A claim that is not being deleted is left alone. `last_planned` is that of the execution
+/// environment.
+pub async fn handle<P: Rights>(ports: P, settings: &Settings, last_planned: &LastPlanned, claim: &ClaimKey) -> Result<Report, HandleError> {
     let Some(stored) = ports.store().get(claim).await? else { return Ok(Report::default()) };
     if settings.is_shadow() || stored.value.deletion.is_none() && stored.value.is_live() {
         return Ok(Report::default());
     }
-    let mut run = Run { ports, zonal_shift: settings.zonal_shift, claim: stored, moved_at: None, report: Report::default() };
+    let (zonal_shift, report) = (settings.zonal_shift, Report::default());
+    let mut run = Run { ports, last_planned, zonal_shift, claim: stored, moved_at: None, report };
     let outcome = run.step().await;
     let recorded = record_decisions(ports.store(), &claim.cluster, &run.report.decisions).await;
     recorded.count_failure(&mut run.report, "decisions_unrecorded");
@@ -153,7 +160,7 @@ async fn requeue<P: Rights>(ports: P, claim: Stored<Claim>, moved_at: Option<Tim
     Ok(())
 }
 
-impl<P: Rights> Run<P> {
+impl<P: Rights> Run<'_, P> {
     async fn step(&mut self) -> Result<Next, HandleError> {
         match self.claim.value.phase.clone() {
             Phase::Failed { .. } | Phase::Gone { .. } => self.release_mirror().await,

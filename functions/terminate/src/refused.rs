@@ -28,7 +28,7 @@ fn cause(error: &CloudError) -> (&'static str, String) {
     }
 }
 
-impl<P: Rights> Run<P> {
+impl<P: Rights> Run<'_, P> {
     /// Reports that EC2 refuses to terminate the instance of a claim: an error in the log, a metric for an alarm, and an Event on
     /// NodeClaim and Node. Best effort.
     pub(crate) async fn report_refusal(&mut self, error: &CloudError) {

@@ -5,7 +5,7 @@ use whittle_claims::{Machine, ZoneShifts};
 use whittle_ports::{Clock, ClusterEvent, HandleError, Instances, Involved, RecordReader, publish_event};
 use whittle_units::SignedDuration;
 
-impl<P: Rights> Run<P> {
+impl<P: Rights> Run<'_, P> {
     /// Whether a zonal shift holds the termination of the machine.
     pub(crate) async fn is_held_by_shift(&self, machine: &Machine) -> Result<bool, HandleError> {
         if !self.zonal_shift {

@@ -30,6 +30,8 @@ const UNREADABLE_MAX: usize = 5;
 const TIME_PER_EVICTION: SignedDuration = SignedDuration::from_secs(1);
 /// The same for a deletion: it is tried as an eviction first, for two seconds.
 const TIME_PER_DELETION: SignedDuration = SignedDuration::from_secs(3);
+/// How long it is enough to know which machines of a cluster are starting: whoever waits for one asks every two seconds.
+const CLAIMS_VALID_FOR: SignedDuration = SignedDuration::from_secs(1);
 /// A kubelet that has been silent this long, of an instance that EC2 does not show, is taken for dead.
 const KUBELET_DEAD_AFTER: SignedDuration = SignedDuration::from_mins(5);
 /// Pods that are leaving are looked at again after one of so many parts of the time that they have taken: those that end within half a
@@ -41,7 +43,7 @@ const LEFT_SHARE: i64 = 120;
 /// A pod may have been bound just before the taint took effect, so an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
-impl<P: Rights> Run<P> {
+impl<P: Rights> Run<'_, P> {
     pub(crate) async fn drain(&mut self, node: &Node, objects: &ClusterObjects) -> Result<Next, HandleError> {
         if self.is_machine_lost(node).await && !self.is_held().await? {
             return self.end_machine().await;
@@ -156,11 +158,30 @@ impl<P: Rights> Run<P> {
             Stage::Drain => Ok(None),
             Stage::AwaitingSpotPlan(delay) => Ok(Some(delay)),
             stage @ (Stage::AwaitingPlan(delay) | Stage::AwaitingMachine(delay)) => {
-                let claims = self.ports.store().list(&claim.key.cluster).await?;
-                let coming = claims.iter().any(|other| hold::is_awaited(&other.value, deletion.at));
-                Ok((coming == matches!(stage, Stage::AwaitingMachine(_))).then_some(delay))
+                let is_awaited = matches!(stage, Stage::AwaitingMachine(_));
+                let coming = self.is_machine_coming(deletion.at, is_awaited).await?;
+                Ok((coming == is_awaited).then_some(delay))
             }
         }
+    }
+
+    /// Whether a machine that was planned since then is starting. What was read a moment ago suffices, but not for the end of the wait for
+    /// one that `is_awaited`: it may have been planned since.
+    async fn is_machine_coming(&self, since: Timestamp, is_awaited: bool) -> Result<bool, HandleError> {
+        let now = self.ports.clock().now();
+        let is_new = |planned: Option<Timestamp>| planned.is_some_and(|at| since <= at);
+        let coming = is_new(self.read_last_planned(now.checked_sub(CLAIMS_VALID_FOR).unwrap_or(now)).await?);
+        if coming || !is_awaited { Ok(coming) } else { Ok(is_new(self.read_last_planned(now).await?)) }
+    }
+
+    /// When the last of the cluster's starting machines was planned, by its claims as they were read at `read_since` or later.
+    async fn read_last_planned(&self, read_since: Timestamp) -> Result<Option<Timestamp>, StoreError> {
+        let (cluster, store) = (&self.claim.value.key.cluster, self.ports.store());
+        let read = async {
+            let claims = store.list(cluster).await?;
+            Ok::<_, StoreError>(hold::last_planned(claims.iter().map(|stored| &stored.value)))
+        };
+        self.last_planned.get_or_read(cluster, read_since, self.ports.clock(), read).await
     }
 
     /// The response has pods of a Node that it lacks. The pod garbage collector deletes pods of deleted Nodes, so such a response

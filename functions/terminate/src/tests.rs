@@ -1,3 +1,4 @@
+mod awaited;
 mod blocked;
 mod endings;
 mod evictions;

@@ -24,7 +24,7 @@ mod advance; // stores transitions of claims
 mod conflict; // races that were lost
 mod effects; // over one port each
 mod leasing; // decides under a cluster's lease
-mod once; // facts that the messages of one invocation share
+mod once; // facts that messages share
 
 // What a run says about itself.
 mod report; // what it did
@@ -57,7 +57,7 @@ pub use error::{Disposition, HandleError, error_chain};
 pub use event::{ClusterEvent, Involved};
 pub use fences::{ClassRefusal, NamePatterns, NamePatternsError, covers, names_of};
 pub use leasing::{acquire_lease, lease_held_report, release_lease};
-pub use once::Once;
+pub use once::{Cached, Once};
 pub use queue::{QueueError, Queues};
 pub use record::ClusterRecord;
 pub use report::{Amount, Counted, Measured, Report};

@@ -1,6 +1,10 @@
-//! Facts that the messages of one invocation share.
+//! Facts that messages share: of one invocation, or of all that an execution environment handles.
 
+use crate::Clock;
 use futures::lock::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use whittle_units::{ClusterName, Timestamp};
 
 /// A fact that is read at most once for all messages of an invocation, also by those that are handled at the same time.
 #[derive(Debug)]
@@ -25,9 +29,49 @@ impl<T: Copy> Once<T> {
     }
 }
 
+/// A fact about each cluster that is read again once what is known is too old for whoever asks.
+#[derive(Debug)]
+pub struct Cached<T>(std::sync::Mutex<BTreeMap<ClusterName, Arc<Slot<T>>>>);
+
+/// When the fact was read, and the fact.
+type Slot<T> = Mutex<Option<(Timestamp, T)>>;
+
+impl<T> Default for Cached<T> {
+    fn default() -> Self {
+        Self(std::sync::Mutex::new(BTreeMap::new()))
+    }
+}
+
+impl<T: Copy> Cached<T> {
+    /// The fact as it was read at `since` or later, else as `read` finds it. Of one cluster only one `read` runs at a time, and after a
+    /// failed one the next may succeed. What was read in the future, by a clock that was wrong, is read again.
+    pub async fn get_or_read<E>(
+        &self,
+        cluster: &ClusterName,
+        since: Timestamp,
+        clock: &impl Clock,
+        read: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let slot = self.slot(cluster);
+        let mut known = slot.lock().await;
+        let now = clock.now();
+        if let Some((_, value)) = known.filter(|(at, _)| (since..=now).contains(at)) {
+            return Ok(value);
+        }
+        let value = read.await?;
+        *known = Some((now, value));
+        Ok(value)
+    }
+
+    fn slot(&self, cluster: &ClusterName) -> Arc<Slot<T>> {
+        Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(cluster.clone()).or_default())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Deadline;
     use futures::FutureExt;
     use futures::future::{join, pending, ready};
 
@@ -52,5 +96,62 @@ mod tests {
         assert_eq!(both.now_or_never(), None);
         // A read that was dropped does not block the next.
         assert_eq!(asked(&once, Ok(3)), Ok(3));
+    }
+
+    /// A clock that stands at a second.
+    struct Stopped(i64);
+
+    impl Clock for Stopped {
+        fn now(&self) -> Timestamp {
+            at(self.0)
+        }
+        fn deadline(&self) -> Deadline {
+            Deadline(Timestamp::MAX)
+        }
+        fn unique(&self) -> String {
+            String::new()
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    /// The fact about a cluster at a second, if it must have been read at `since` or later and a read has this outcome.
+    fn looked_up(
+        cached: &Cached<u32>,
+        cluster: &str,
+        (since, now): (i64, i64),
+        outcome: Result<u32, &'static str>,
+    ) -> Result<u32, &'static str> {
+        let cluster = ClusterName::new(cluster);
+        let found = cached.get_or_read(&cluster, at(since), &Stopped(now), ready(outcome)).now_or_never();
+        found.expect("nothing is waited for")
+    }
+
+    #[test]
+    fn a_fact_that_is_new_enough_is_not_read_again() {
+        let cached = Cached::<u32>::default();
+        assert_eq!(looked_up(&cached, "a", (8, 10), Err("throttled")), Err("throttled"));
+        assert_eq!(looked_up(&cached, "a", (8, 10), Ok(1)), Ok(1));
+        assert_eq!(looked_up(&cached, "a", (10, 12), Ok(2)), Ok(1));
+        assert_eq!(looked_up(&cached, "b", (10, 12), Ok(3)), Ok(3), "each cluster has its own");
+        assert_eq!(looked_up(&cached, "a", (11, 12), Err("throttled")), Err("throttled"), "what is too old does not stand in");
+        assert_eq!(looked_up(&cached, "a", (11, 12), Ok(2)), Ok(2));
+        assert_eq!(looked_up(&cached, "a", (1, 5), Ok(4)), Ok(4), "it was read in the future");
+    }
+
+    #[test]
+    fn a_read_of_a_cluster_is_waited_for_by_those_that_ask_for_the_same_and_no_others() {
+        let cached = Cached::<u32>::default();
+        let (a, b, clock) = (ClusterName::new("a"), ClusterName::new("b"), Stopped(10));
+        let reading = cached.get_or_read(&a, at(10), &clock, pending::<Result<u32, &str>>());
+        let same = cached.get_or_read(&a, at(10), &clock, ready(Ok::<u32, &str>(1)));
+        assert_eq!(join(reading, same).now_or_never(), None);
+        let reading = cached.get_or_read(&a, at(10), &clock, pending::<Result<u32, &str>>());
+        let other = cached.get_or_read(&b, at(10), &clock, ready(Ok::<u32, &str>(2)));
+        let mut reading = Box::pin(reading);
+        assert_eq!(reading.as_mut().now_or_never(), None);
+        assert_eq!(other.now_or_never(), Some(Ok(2)));
     }
 }

@@ -10,7 +10,7 @@ use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_aws::{Accepted, BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
-use whittle_ports::{Adapters, CloudError, Once, Settings};
+use whittle_ports::{Adapters, Cached, CloudError, Once, Settings};
 use whittle_units::{Region, Timestamp};
 
 /// Why a function does not start.
@@ -38,6 +38,7 @@ pub(crate) struct Connections {
     dynamo: aws_sdk_dynamodb::Client,
     sqs: aws_sdk_sqs::Client,
     accepted: Arc<Accepted>,
+    last_planned: Arc<Cached<Option<Timestamp>>>,
     clusters: Clusters<EksAccess>,
 }
 
@@ -61,6 +62,7 @@ impl Connections {
             dynamo: aws_sdk_dynamodb::Client::new(&config),
             sqs: aws_sdk_sqs::Client::new(&config),
             accepted: Arc::default(),
+            last_planned: Arc::default(),
             clusters: Clusters::new(access, convert, clock),
             region,
             config,
@@ -93,6 +95,7 @@ impl Connections {
             region: self.region.clone(),
             isolation: self.environment.isolation,
             has_launches: Once::default(),
+            last_planned: Arc::clone(&self.last_planned),
             instance_calls: Arc::default(),
         }
     }
@@ -110,6 +113,8 @@ pub struct Shell {
     pub settings: Settings,
     /// Whether any claim waits for its instance, once a message of the invocation has asked: see `interrupt`.
     pub has_launches: Once<bool>,
+    /// When the last of a cluster's starting machines was planned, for as long as that is new enough: see `terminate`.
+    pub last_planned: Arc<Cached<Option<Timestamp>>>,
     config: SdkConfig,
     region: Region,
     isolation: Isolation,

@@ -12,6 +12,7 @@ use whittle_aws::{Ec2Discovery, Isolation, Machines};
 use whittle_claims::{Claim, ClaimKey, Deletion, DeletionReason, Event, NodeClassRecord, StockOut};
 use whittle_ports::{Adapters, ClaimStore, Clock, HandleError, Leases, RecordReader, RegionStore, Report, Settings, advance, error_chain};
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts, Simulation, World, WorldOptions};
+use whittle_terminate::LastPlanned;
 use whittle_tests::fake_aws::FakeAws;
 use whittle_units::{ClaimName, ClusterName, ProviderId, SignedDuration, Timestamp};
 
@@ -188,8 +189,10 @@ impl Stage {
         let machines = self.machines.clone().with_calls(Arc::default());
         let adapters = Adapters { store: ports, cloud: &machines, cluster: ports, queues: ports, clock: ports };
         let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: self.cluster.clone(), name: name.clone() }).collect();
+        let last_planned = LastPlanned::default();
+        let runs = keys.iter().map(|key| whittle_terminate::handle(adapters, &self.settings, &last_planned, key));
         // A run that fails leaves its message in the queue.
-        run(futures::future::join_all(keys.iter().map(|key| whittle_terminate::handle(adapters, &self.settings, key))));
+        run(futures::future::join_all(runs));
     }
 
     pub(crate) fn claims(&self) -> Vec<Claim> {

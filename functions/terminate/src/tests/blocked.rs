@@ -1,5 +1,6 @@
 //! Drains that nothing moves on: how often they are looked at.
 
+use crate::LastPlanned;
 use super::over_sim::{Scene, budget, ending, planned, running};
 use super::{NODE, attachment, grace, pod, protected, terminating};
 use futures::executor::block_on;
@@ -188,7 +189,7 @@ fn a_deletion_that_fails_is_soon_repeated_however_long_the_drain_was_blocked() {
     scene.set_time(941);
     let ports = scene.simulation.ports();
     let server = InterceptedApiServer { ports: &ports, interceptor: DeletesNoPods };
-    let report = block_on(crate::handle(server.adapters(), &Settings::default(), &planned().key)).unwrap();
+    let report = block_on(crate::handle(server.adapters(), &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap();
     assert_eq!((report.counted("forced"), report.counted("evictions_failed")), (0, 1));
     assert_eq!(scene.claim().look_again_at, Some(at(946)));
     scene.set_time(946);

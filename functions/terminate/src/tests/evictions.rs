@@ -1,5 +1,6 @@
 //! Evictions that an admission webhook keeps waiting.
 
+use crate::LastPlanned;
 use super::over_sim::{Scene, ending, planned};
 use super::pod;
 use futures::executor::block_on;
@@ -67,7 +68,7 @@ fn a_webhook_that_hangs_costs_a_run_one_eviction_and_no_other_pod_its_turn() {
     for _ in 0..20 {
         let begun = hands.now();
         let adapters = Adapters { store: &ports, cloud: &ports, cluster: &server, queues: &ports, clock: &hands };
-        let report = block_on(crate::handle(adapters, &Settings::default(), &planned().key)).unwrap();
+        let report = block_on(crate::handle(adapters, &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap();
         assert_eq!((report.counted("left_for_later"), report.counted("evictions_failed")), (0, 1), "the API server responds");
         assert_eq!(hands.now().duration_since(begun), HANGS_FOR, "others of this cluster wait for the run");
         evicted += report.counted("evicted");
@@ -88,7 +89,7 @@ fn a_webhook_that_hangs_keeps_no_pod_from_its_deletion_before_the_deadline() {
     let server = InterceptedApiServer { ports: &ports, interceptor: webhook };
     let run = || {
         let adapters = Adapters { store: &ports, cloud: &ports, cluster: &server, queues: &ports, clock: &hands };
-        block_on(crate::handle(adapters, &Settings::default(), &planned().key)).unwrap()
+        block_on(crate::handle(adapters, &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap()
     };
     let report = run();
     assert_eq!((report.counted("evictions_failed"), report.counted("forced")), (1, 0), "their half minute begins meanwhile");

@@ -1,5 +1,6 @@
 //! Pods that are deleted because a deadline leaves no more time.
 
+use crate::LastPlanned;
 use super::over_sim::{Scene, ending, planned};
 use super::{grace, pod};
 use futures::executor::block_on;
@@ -22,7 +23,7 @@ impl Functions for Terminates {
                 return Ok(());
             }
             let begun = ports.now();
-            let done = crate::handle(Adapters::all(&ports), &Settings::default(), &planned().key).await;
+            let done = crate::handle(Adapters::all(&ports), &Settings::default(), &LastPlanned::default(), &planned().key).await;
             first.lock().unwrap().get_or_insert(ports.now().duration_since(begun));
             done.map(|_| ()).map_err(RunFailure::passing)
         })

@@ -1,5 +1,6 @@
 //! The whole handler over the memory adapters: what a draining claim does, and what it never does.
 
+use crate::LastPlanned;
 use super::{NODE, attachment, critical, grace, pod, protected, with};
 use futures::executor::block_on;
 use std::ops::Deref;
@@ -74,13 +75,13 @@ impl Scene {
 
     pub(super) fn run_over(ports: &SimPorts) -> Report {
         let adapters = Adapters::all(ports);
-        block_on(crate::handle(adapters, &Settings::default(), &planned().key)).unwrap()
+        block_on(crate::handle(adapters, &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap()
     }
 
     pub(super) fn run_without_ec2(&self, ec2: &Refusing) -> Result<Report, HandleError> {
         let ports = self.simulation.ports();
         let adapters = Adapters { store: &ports, cloud: ec2, cluster: &ports, queues: &ports, clock: &ports };
-        block_on(crate::handle(adapters, &Settings::default(), &planned().key))
+        block_on(crate::handle(adapters, &Settings::default(), &LastPlanned::default(), &planned().key))
     }
 
     pub(super) fn claim(&self) -> Claim {
@@ -456,20 +457,20 @@ fn a_run_without_a_response_from_ec2_is_retried_soon() {
     assert_eq!(scene.simulation.world().queues.waiting().count(), 1);
 }
 
-fn spot_loss() -> Claim {
+pub(super) fn spot_loss() -> Claim {
     let deletion = serving().deletion_for(DeletionReason::SpotInterruption, "", at(0));
     step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap()
 }
 
 impl Scene {
-    fn plan_another(&self, created_at: i64) -> ClaimKey {
+    pub(super) fn plan_another(&self, created_at: i64) -> ClaimKey {
         let key = ClaimKey { name: "default-2".into(), ..planned().key };
         let claim = Claim { key: key.clone(), created_at: at(created_at), ..planned() };
         self.store(&claim);
         key
     }
 
-    fn mark_ready(&self, key: &ClaimKey, now: i64) {
+    pub(super) fn mark_ready(&self, key: &ClaimKey, now: i64) {
         let ports = self.simulation.ports();
         block_on(async {
             let stored = ports.get(key).await.unwrap().unwrap();
@@ -506,7 +507,7 @@ fn pods_of_a_spot_machine_never_wait_for_a_late_replacement() {
     assert_eq!(scene.run().counted("evicted"), 1, "its grace period of 30 s and time to evict remain");
 }
 
-fn expired() -> Claim {
+pub(super) fn expired() -> Claim {
     let deletion = serving().deletion_for(DeletionReason::Expired, "", at(0));
     step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap()
 }

@@ -1,5 +1,6 @@
 //! Terminations that EC2 refuses.
 
+use crate::LastPlanned;
 use super::over_sim::{Refusing, Scene, ending, own_machine, planned, serving};
 use super::{NODE, pod};
 use futures::executor::block_on;
@@ -143,7 +144,7 @@ fn ends_unchanged(claim: &Claim, change: fn(&mut Node)) -> bool {
     });
     let ports = scene.simulation.ports();
     let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
-    let report = block_on(crate::handle(guarded.adapters(), &Settings::default(), &claim.key)).unwrap();
+    let report = block_on(crate::handle(guarded.adapters(), &Settings::default(), &LastPlanned::default(), &claim.key)).unwrap();
     assert_eq!(report.counted("termination_sent") + report.counted("left_for_later"), 1);
     scene.state() != InstanceState::Running
 }
@@ -168,7 +169,7 @@ fn ending_in_a_minute() -> Scene {
 fn run_refused(scene: &Scene) -> Report {
     let ports = scene.simulation.ports();
     let guarded = InterceptedApiServer { ports: &ports, interceptor: NodePolicy };
-    block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+    block_on(crate::handle(guarded.adapters(), &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap()
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn a_claim_ends_with_its_machine_though_its_node_is_not_let_go() {
     let run = |scene: &Scene| {
         let ports = scene.simulation.ports();
         let guarded = InterceptedApiServer { ports: &ports, interceptor: KeepsFinalizers };
-        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+        block_on(crate::handle(guarded.adapters(), &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap()
     };
     for state in [InstanceState::Running, InstanceState::ShuttingDown] {
         scene.set_state(state);
@@ -264,7 +265,7 @@ fn a_claim_waits_for_a_webhook_that_fails_until_its_deadline_or_for_five_minutes
         let run = |scene: &Scene| {
             let ports = scene.simulation.ports();
             let guarded = InterceptedApiServer { ports: &ports, interceptor: FailsFinalizers };
-            block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap()
+            block_on(crate::handle(guarded.adapters(), &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap()
         };
         scene.set_time(waits_at);
         let report = run(&scene);
@@ -297,7 +298,7 @@ fn a_policy_that_keeps_the_node_claim_of_an_ended_claim_is_asked_less_and_less_o
     let next_run = |scene: &Scene| {
         let ports = scene.simulation.ports();
         let guarded = InterceptedApiServer { ports: &ports, interceptor: KeepsNodeClaims };
-        block_on(crate::handle(guarded.adapters(), &Settings::default(), &planned().key)).unwrap();
+        block_on(crate::handle(guarded.adapters(), &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap();
         assert!(scene.get::<NodeClaim>("default-1").is_some());
         scene.claim().look_again_at
     };

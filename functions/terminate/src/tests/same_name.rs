@@ -1,5 +1,6 @@
 //! A Node that ends may have a successor of its name: what is deleted and let go is the Node that was read.
 
+use crate::LastPlanned;
 use super::NODE;
 use super::over_sim::{Scene, ending, planned, serving};
 use futures::executor::block_on;
@@ -34,7 +35,7 @@ impl Interceptor for Recorder {
 fn uids_of_a_run(scene: &Scene) -> (Vec<String>, Vec<String>) {
     let ports = scene.simulation.ports();
     let server = InterceptedApiServer { ports: &ports, interceptor: Recorder::default() };
-    block_on(crate::handle(server.adapters(), &Settings::default(), &planned().key)).unwrap();
+    block_on(crate::handle(server.adapters(), &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap();
     let Recorder { deleted, released } = server.interceptor;
     (deleted.into_inner().unwrap(), released.into_inner().unwrap())
 }

@@ -1,5 +1,6 @@
 //! Zonal shifts: terminations wait for their end, and nothing else changes.
 
+use crate::LastPlanned;
 use super::NODE;
 use super::over_sim::{Scene, ending, own_machine, planned, running, serving};
 use futures::executor::block_on;
@@ -26,7 +27,7 @@ fn shifted(claim: &Claim) -> Scene {
 
 fn run_with(scene: &Scene, settings: &Settings) -> Report {
     let ports = scene.ports();
-    block_on(crate::handle(Adapters::all(&ports), settings, &planned().key)).unwrap()
+    block_on(crate::handle(Adapters::all(&ports), settings, &LastPlanned::default(), &planned().key)).unwrap()
 }
 
 fn run(scene: &Scene) -> Report {
