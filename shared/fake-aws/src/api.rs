@@ -113,7 +113,7 @@ impl Api {
 
     fn execute(&mut self, place: &mut dyn Place, request: &Request, call: &Call, denial: Option<Denial>) -> Result<Value, Fault> {
         let (service, action) = (request.service.as_str(), call.action.as_str());
-        self.admit(place, action)?;
+        self.admit(place, call)?;
         let launch_refused = match denial {
             Some(denial) if denial.need.stage == Stage::Call => return Err(denial.fault(service, &request.principal)),
             Some(denial) => Some(denial.of_ec2(&request.principal)),
@@ -145,12 +145,13 @@ impl Api {
     }
 
     /// Rejects a call that exceeds its limit, or that is to fail.
-    fn admit(&mut self, place: &mut dyn Place, action: &str) -> Result<(), Fault> {
+    fn admit(&mut self, place: &mut dyn Place, call: &Call) -> Result<(), Fault> {
+        let Call { action, fields } = call;
         if let Some(next) = self.refusals.get_mut(action).filter(|next| !next.is_empty()) {
             let NextError { status, code, message } = next.remove(0);
             return Err(Fault::new(&code, message).with_status(status));
         }
-        if self.limits.grants(action, place.now()) { Ok(()) } else { Err(Fault::throttled()) }
+        if self.limits.grants(action, fields, place.now()) { Ok(()) } else { Err(Fault::throttled()) }
     }
 }
 

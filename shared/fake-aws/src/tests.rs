@@ -238,6 +238,28 @@ fn a_bucket_refuses_what_is_beyond_it_and_fills_up_again() {
 }
 
 #[test]
+fn calls_without_filter_and_page_size_have_a_smaller_bucket_of_their_own() {
+    let mut stage = Stage::new();
+    stage.api.limits = Limits::documented();
+    let unfiltered = "Action=DescribeInstances";
+    let filtered = "Action=DescribeInstances&Filter.1.Name=instance-state-name&Filter.1.Value.1=running";
+    for _ in 0..50 {
+        stage.ec2(unfiltered);
+    }
+    stage.refused(unfiltered, 503, "RequestLimitExceeded");
+    for _ in 0..50 {
+        stage.ec2(filtered);
+        stage.ec2("Action=DescribeInstances&MaxResults=5");
+    }
+    stage.refused(filtered, 503, "RequestLimitExceeded");
+    stage.wait(1);
+    for _ in 0..10 {
+        stage.ec2(unfiltered);
+    }
+    stage.refused(unfiltered, 503, "RequestLimitExceeded");
+}
+
+#[test]
 fn a_template_is_there_once_and_its_user_data_is_small() {
     let mut stage = Stage::new();
     stage.template();

@@ -270,7 +270,11 @@ fn an_instance_that_ec2_does_not_know_hides_no_other_of_its_call() {
     let machines = machines(&wire);
     let both = || ["i-1", "i-2"].map(Into::into).to_vec();
     assert_eq!(run(machines.existing(both())).unwrap().len(), 2);
-    assert_eq!(wire.form(0).get("InstanceId.2").map(String::as_str), Some("i-2"));
+    let form = wire.form(0);
+    assert_eq!((form["InstanceId.2"].as_str(), form.get("MaxResults")), ("i-2", None));
+    let states: Vec<&str> = form.iter().filter(|(field, _)| field.starts_with("Filter.1.Value")).map(|(_, state)| state.as_str()).collect();
+    assert_eq!(form["Filter.1.Name"], "instance-state-name", "without a filter EC2 permits half as many calls");
+    assert_eq!(states, ["pending", "running", "stopping", "stopped", "shutting-down", "terminated"], "none is left out");
     let known = run(machines.existing(both())).unwrap();
     assert_eq!(known.iter().map(|instance| instance.id.as_str()).collect::<Vec<_>>(), ["i-1"]);
     assert_eq!(
@@ -444,8 +448,9 @@ fn checks_of_some_hundred_machines_are_asked_for_by_their_ids() {
     assert_eq!((first["InstanceId.1"].as_str(), first["InstanceId.100"].as_str()), ("i-1", "i-100"));
     assert_eq!((second["InstanceId.1"].as_str(), second.get("InstanceId.2")), ("i-101", None));
     for form in [first, second] {
-        let others = form.keys().any(|field| field.starts_with("Filter") || field == "MaxResults");
-        assert!(!others, "EC2 refuses ids together with a size of pages: {form:?}");
+        assert_eq!(form.get("MaxResults"), None, "EC2 refuses ids together with a size of pages: {form:?}");
+        let filter = ["Filter.1.Name", "Filter.1.Value.1"].map(|field| form[field].as_str());
+        assert_eq!(filter, ["instance-state-name", "running"], "without a filter EC2 permits fewer calls");
     }
     let wire = Wire::answering([]);
     assert_eq!(run(machines(&wire).failing(&[])), Ok(vec![]), "nothing is asked about nothing");
