@@ -2,13 +2,13 @@
 
 use crate::unanswered::{self, FailedCall, selects_the_same};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::karpenter::{Ec2NodeClass, NodePool, ResolvedPlacementGroup};
+use whittle_api::karpenter::{AmiSelectorTerm, Ec2NodeClass, NodePool, ResolvedPlacementGroup};
 use whittle_api::meta::Condition;
 use whittle_api::{ConditionStatus, conditions, hashes, labels};
 use whittle_claims::{DryRunFailure, FenceFacts, NodeClassRecord};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::fleet::tenancy;
-use whittle_ec2::network::{CapacityReservation, ClusterInfo};
+use whittle_ec2::network::{CapacityReservation, ClusterInfo, Image};
 use whittle_ec2::node_class::{
     Checks, ClassMachines, Found, PlacementGroupError, PlacementGroups, ProfileError, choose_placement_group, choose_reservations, remarks,
     ssm_images, status,
@@ -41,19 +41,40 @@ pub(crate) struct Lookup {
     pub(crate) failed: Vec<FailedCall>,
 }
 
-/// Looks up everything that a class selects, each part even if another fails.
+/// The images that a run has found, by the terms that select them. The parameter store takes 40 calls a second of an account, of which an
+/// alias needs several, and classes of a cluster mostly differ in something else.
+#[derive(Debug, Default)]
+pub(crate) struct FoundImages(Vec<(Vec<AmiSelectorTerm>, Vec<Image>)>);
+
+impl FoundImages {
+    /// What these terms select, looked up for the first class that has them.
+    async fn select<C: Discovery>(&mut self, cloud: &C, terms: &[AmiSelectorTerm], kubernetes: &str) -> Result<Vec<Image>, CloudError> {
+        if let Some((_, found)) = self.0.iter().find(|(known, _)| known == terms) {
+            return Ok(found.clone());
+        }
+        let found = cloud.images(terms, kubernetes).await?;
+        self.0.push((terms.to_vec(), found.clone()));
+        Ok(found)
+    }
+}
+
+/// Looks up everything that a class selects, each part even if another fails. `known` has the images of the run's classes before it.
 pub(crate) async fn look_up<C: Discovery>(
     cloud: &C,
     cluster: &ClusterName,
     info: &ClusterInfo,
     class: &Ec2NodeClass,
     settings: &Settings,
+    known: &mut FoundImages,
     started_at: Timestamp,
 ) -> Lookup {
     let spec = &class.spec;
     let aliases = spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
     let alias_error = aliases.filter_map(|alias| ssm_images(alias, &info.version).err()).next();
-    let images = async { if alias_error.is_some() { Ok(Vec::new()) } else { cloud.images(&spec.ami_selector_terms, &info.version).await } };
+    let images = async {
+        let terms = &spec.ami_selector_terms;
+        if alias_error.is_some() { Ok(Vec::new()) } else { known.select(cloud, terms, &info.version).await }
+    };
     let reservations = async {
         let terms = spec.capacity_reservation_selector_terms.as_deref().unwrap_or_default();
         if settings.scheduling.reserved_capacity { cloud.capacity_reservations(terms).await.map(Some) } else { Ok(None) }

@@ -111,13 +111,13 @@ async fn refresh<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName
     let mode = if karpenter_runs { Mode::Shadow } else { settings.mode };
     let settings = &Settings { mode, ..settings.clone() };
     let run = Run { settings, ..run };
-    let mut failure = None;
+    let (mut failure, mut images) = (None, classes::FoundImages::default());
     let uninstalling = uninstalling?.map(|record| record.value.nodes);
     for class in objects.node_classes.iter().filter(|class| uninstalling.is_none() && !class.metadata.is_deleting()) {
         let class = classes::with_defaults(class, settings);
         // Before the lookup in EC2: an instance that is started meanwhile is then in EC2's count or in ours.
         let started_at = ports.clock().now();
-        let lookup = classes::look_up(ports.cloud(), cluster, &info, &class, settings, started_at).await;
+        let lookup = classes::look_up(ports.cloud(), cluster, &info, &class, settings, &mut images, started_at).await;
         if let Some(error) = run.report_failed(&class, &lookup.failed, &mut done).await {
             failure.get_or_insert(HandleError::Cloud(error));
         }

@@ -14,6 +14,7 @@ mod unanswered;
 
 use counting::{Counting, over};
 use futures::executor::block_on;
+use std::sync::atomic::Ordering;
 use whittle_api::karpenter::{AmiSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, SecurityGroupSelectorTerm, SubnetSelectorTerm};
 use whittle_api::{ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, NodeClassRecord, Revision, Uninstall};
@@ -83,6 +84,25 @@ fn the_record_of_a_class_says_whether_its_cluster_has_ipv6() {
     simulation.world().cluster.info = Some(ClusterInfo { ipv6: true, ..info });
     run(&simulation);
     assert!(record(&simulation).unwrap().ipv6);
+}
+
+#[test]
+fn classes_that_select_the_same_images_share_their_look_up_unless_it_fails() {
+    let world = world();
+    let create = |name: &str, terms: Vec<AmiSelectorTerm>| {
+        let mut class = Ec2NodeClass { metadata: ObjectMeta::named(name), ..Ec2NodeClass::default() };
+        class.spec.role = Some("node".into());
+        class.spec.ami_selector_terms = terms;
+        world.create(class);
+    };
+    create("same", class(&world).unwrap().spec.ami_selector_terms);
+    create("other", vec![AmiSelectorTerm { id: Some("ami-other".into()), ..AmiSelectorTerm::default() }]);
+    let ports = world.ports();
+    for (refuses_images, looked_up) in [(None, 2), (Some(CloudErrorKind::Throttled), 3)] {
+        let ec2 = Counting { refuses_images, ..Counting::over(&ports) };
+        let outcome = block_on(crate::handle(over(&ports, &ec2), &Settings::default(), &cluster()));
+        assert_eq!((outcome.is_err(), ec2.images.load(Ordering::Relaxed)), (refuses_images.is_some(), looked_up));
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub(super) struct Counting<'a> {
     pub(super) catalogs: AtomicU32,
     pub(super) spot_prices: AtomicU32,
     pub(super) reservations: AtomicU32,
+    /// Reads of images, failed ones included.
+    pub(super) images: AtomicU32,
     pub(super) refuses_images: Option<CloudErrorKind>,
     pub(super) refuses_groups: bool,
     pub(super) refuses_types: bool,
@@ -37,6 +39,7 @@ impl<'a> Counting<'a> {
             catalogs: AtomicU32::new(0),
             spot_prices: AtomicU32::new(0),
             reservations: AtomicU32::new(0),
+            images: AtomicU32::new(0),
             refuses_images: None,
             refuses_groups: false,
             refuses_types: false,
@@ -71,6 +74,7 @@ impl Discovery for Counting<'_> {
         self.ec2.security_groups(terms).await
     }
     async fn images(&self, terms: &[AmiSelectorTerm], kubernetes_version: &str) -> Result<Vec<Image>, CloudError> {
+        self.images.fetch_add(1, Ordering::Relaxed);
         if let Some(kind) = self.refuses_images {
             let (code, message) = ("Refused".to_owned(), "SSM parameter /mine: no".to_owned());
             return Err(CloudError { kind, call: "GetParameter", code, message });
