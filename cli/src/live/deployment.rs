@@ -41,6 +41,16 @@ pub(crate) struct Stack {
 /// How many letters are shown of an answer that was not expected.
 const SHOWN: usize = 60;
 
+/// What the names of clusters' own node roles begin with.
+const NODE_ROLE: &str = "KarpenterNodeRole-";
+
+/// Whether a pattern of roles may cover those of several clusters, as the default of `NodeRoles` does: no single cluster gets that.
+fn may_cover_others(pattern: &str) -> bool {
+    let bare = pattern.rsplit('/').next().unwrap_or(pattern);
+    let begins = bare.split(['*', '?']).next().unwrap_or_default();
+    begins.len() < bare.len() && (begins.starts_with(NODE_ROLE) || NODE_ROLE.starts_with(begins))
+}
+
 impl Stack {
     /// Whether it decides and logs, and changes nothing.
     pub(crate) fn is_shadow(&self) -> bool {
@@ -136,10 +146,25 @@ impl Stack {
         (!host.is_empty()).then_some(host)
     }
 
-    /// The command that deploys it again with a list of clusters; other parameters keep their values.
+    /// The command that deploys it again with a list of clusters; other parameters keep their values, and nodes their roles.
     pub(crate) fn deploy_line(&self, clusters: &[String]) -> String {
         let name = if self.name == "whittle" { String::new() } else { format!(" --stack-name {}", self.name) };
-        format!("sam deploy{name} --region {} --parameter-overrides Clusters={}", self.region, clusters.join(","))
+        let roles = self.roles_to_keep(clusters).map_or_else(String::new, |entry| format!(" ClusterNodeRoles=\"{entry}\""));
+        format!("sam deploy{name} --region {} --parameter-overrides Clusters={}{roles}", self.region, clusters.join(","))
+    }
+
+    /// The entry of `ClusterNodeRoles` that a cluster needs which is the only one until now. Alone it may have all of `NodeRoles`; beside
+    /// another it may have `KarpenterNodeRole-CLUSTER`, and nothing is launched with a node class that names another role (ADR 0023).
+    fn roles_to_keep(&self, clusters: &[String]) -> Option<String> {
+        let until_now = self.clusters();
+        let [alone] = until_now.as_slice() else { return None };
+        let gets_company = clusters.len() > 1 && clusters.contains(alone);
+        if !gets_company || !self.parameter("ClusterNodeRoles").trim().is_empty() {
+            return None;
+        }
+        let all = whittle_ports::names_of(self.parameter("NodeRoles"));
+        let others: Vec<&str> = all.iter().map(String::as_str).filter(|role| !may_cover_others(role)).collect();
+        (!others.is_empty()).then(|| format!("{alone}={NODE_ROLE}{alone},{}", others.join(",")))
     }
 
     /// What it made.
@@ -432,6 +457,57 @@ mod tests {
         assert_eq!(query[5..], filter, "all of them, not only the newest");
         let ever = Asked::Of { subjects: &["ledger"], from: Timestamp::MIN }.query("p");
         assert!(ever[3].contains(r#"{"S":"00000000000000000000"}"#), "{ever:?}");
+    }
+
+    /// A stack of one cluster or more, with node roles.
+    fn stack_with(clusters: &str, all: &str, own: &str) -> Stack {
+        let parameters = [("Clusters", clusters), ("NodeRoles", all), ("ClusterNodeRoles", own)];
+        let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        Stack { name: "whittle".into(), region: "eu-west-1".into(), parameters, ..Stack::default() }
+    }
+
+    #[test]
+    fn a_cluster_that_gets_company_keeps_its_node_roles_and_gets_no_other() {
+        use whittle_ports::{NamePatterns, Settings, names_of};
+        for (all, entry) in [
+            ("KarpenterNodeRole-*", None),
+            ("KarpenterNodeRole-*,shop-nodes", Some("shop=KarpenterNodeRole-shop,shop-nodes")),
+            ("nodes/web-*, batch", Some("shop=KarpenterNodeRole-shop,nodes/web-*,batch")),
+            ("KarpenterNodeRole-*,KarpenterNodeRole-old", Some("shop=KarpenterNodeRole-shop,KarpenterNodeRole-old")),
+            ("Kar*", None),
+            ("", None),
+        ] {
+            let stack = stack_with("shop", all, "");
+            let line = stack.deploy_line(&["shop".to_owned(), "web".to_owned()]);
+            let roles = entry.map_or_else(String::new, |entry| format!(" ClusterNodeRoles=\"{entry}\""));
+            assert_eq!(line, format!("sam deploy --region eu-west-1 --parameter-overrides Clusters=shop,web{roles}"));
+            let Some(entry) = entry else { continue };
+            let before = Settings { clusters: vec!["shop".into()], node_roles: names_of(all), ..Settings::default() };
+            let cluster_node_roles = NamePatterns::parse(entry).unwrap();
+            let after = Settings { clusters: vec!["shop".into(), "web".into()], cluster_node_roles, ..before.clone() };
+            for role in ["KarpenterNodeRole-shop", "KarpenterNodeRole-web", "KarpenterNodeRole-old", "shop-nodes", "web-1", "batch", "x"] {
+                let of = |settings: &Settings| settings.permits_node_role(&"shop".into(), role);
+                assert_eq!(of(&before), of(&after), "{all} {role}");
+            }
+            assert!(!after.permits_node_role(&"web".into(), "shop-nodes"), "the entry is of one cluster");
+        }
+    }
+
+    #[test]
+    fn node_roles_are_written_only_for_a_cluster_that_was_alone_without_an_entry() {
+        for (clusters, own, wanted) in [
+            ("shop", "shop=shop-nodes", "shop,web"),
+            ("shop", "web=web-nodes", "shop,web"),
+            ("shop,web", "", "shop,web,dev"),
+            ("shop,web", "", "shop"),
+            ("shop", "", "shop"),
+            ("shop", "", "web"),
+            ("shop", "", "dev,web"),
+        ] {
+            let wanted: Vec<String> = wanted.split(',').map(str::to_owned).collect();
+            let line = stack_with(clusters, "KarpenterNodeRole-*,shop-nodes", own).deploy_line(&wanted);
+            assert!(!line.contains("ClusterNodeRoles"), "{clusters} {own}: {line}");
+        }
     }
 
     #[test]
