@@ -13,7 +13,7 @@ pub use secret::cluster_secret;
 
 use serde::Deserialize;
 use whittle_claims::{DecisionKind, Doorbell, POST_AGE_MAX, POST_BYTES_MAX, POST_VERSION, PostKind, WatcherPost};
-use whittle_ports::{Clock, HandleError, Queues, Report, Settings, rights};
+use whittle_ports::{Clock, HandleError, Queues, Report, Settings, metrics, rights};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 rights! {
@@ -155,10 +155,18 @@ pub async fn handle<P: Rights>(
         Ok(verdict) => verdict,
         Err(refusal) => {
             report.count("refused");
-            if refusal == Refusal::OldPath {
-                tracing::warn!(%refusal, "request from a webhook of an earlier release");
+            let said = shortened(refusal.to_string());
+            match refusal {
+                Refusal::OldPath => tracing::warn!(%refusal, "request from a webhook of an earlier release"),
+                // The caller is authenticated, so that it is no stranger's guess: the cluster was served, or is to be. No function works
+                // for it, so that no other says it.
+                Refusal::UnknownCluster(_) => {
+                    report.metric(metrics::UnservedRings);
+                    tracing::warn!(%said, "a cluster rings that is not served");
+                }
+                _ => {}
             }
-            return Ok((message(refusal.status(), &shortened(refusal.to_string())), report));
+            return Ok((message(refusal.status(), &said), report));
         }
     };
     let mut all_sent = true;

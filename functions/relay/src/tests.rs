@@ -326,6 +326,26 @@ fn a_refused_post_is_counted() {
     }
 }
 
+/// Nothing runs for such a cluster, so that no other function can say it.
+#[test]
+fn a_cluster_that_rings_and_is_not_served_raises_the_alarm_and_a_stranger_does_not() {
+    let (body, of_watcher) = (review("events", false), post_of("other", 0, &[PostKind::Pods]));
+    let path = |secret: &str, cluster: &str| format!("/{secret}/{cluster}");
+    let of = |path: &str, body: &[u8], signed_by, alias| {
+        let (status, report) = handled(Request { path, body, signed_by, alias }, 3);
+        assert_eq!(report.counted("rung"), u64::from(status == 200));
+        (status, whittle_ports::problems::found(&report).map(|problem| problem.name).collect::<Vec<_>>())
+    };
+    let webhook = path(&cluster_secret(SECRET, "other"), "other");
+    assert_eq!(of(&webhook, &body, None, None), (404, vec!["cluster_not_served"]));
+    assert_eq!(of("/other", &of_watcher, Some(WATCHER), Some("other")), (404, vec!["cluster_not_served"]));
+    for stranger in [path(DEMO, "other"), path("guessed", "other"), "/other".to_owned(), path(SECRET, "other")] {
+        assert_eq!(of(&stranger, &body, None, None), (403, vec![]), "{stranger}");
+    }
+    assert_eq!(of(&path(DEMO, "demo"), &body, None, None), (200, vec![]));
+    assert_eq!(of(&path(DEMO, "demo"), b"{}", None, None), (400, vec![]), "what it says is wrong, not where");
+}
+
 #[test]
 fn a_doorbell_of_nodes_that_was_not_sent_covers_nothing() {
     let (recent, path, body) = (Recent::new(), format!("/{DEMO}/demo"), review("nodes", false));

@@ -65,7 +65,8 @@ catalogue! {
         /// the same for problems that can wait: what they concern is left as it is. `WarningsAlarm` is based on it
         counter Warnings = "whittle_warnings" from every {
             /// `terminations_refused`, `launches_stalled`, `refresh_fails`, `nodeclaims_stuck`,
-            /// `objects_unreadable`, `kinds_absent`, `nodepool_missing`, `karpenter_runs`
+            /// `objects_unreadable`, `kinds_absent`, `nodepool_missing`, `karpenter_runs`,
+            /// `cluster_not_served`
             problem,
         }
     }
@@ -151,6 +152,9 @@ catalogue! {
         counter NodeClaimsAdopted = "whittle_nodeclaims_adopted_total" from [Sweep] { nodepool }
         /// runs that changed nothing because Karpenter runs in the cluster
         counter HeldByKarpenter = "whittle_held_by_karpenter_total" from [Sweep] {}
+        /// calls, by a webhook or a watcher that is authenticated, for a cluster that the parameter `Clusters` does not name; the dimension
+        /// `cluster` is `all`, and the log of relay has the name
+        counter UnservedRings = "whittle_unserved_rings_total" from [Relay] {}
         /// claims in each phase
         gauge(Count) NodeClaims = "whittle_nodeclaims" from [Sweep] { nodepool, phase }
         /// claims that have been in one phase for longer than normal; absent if there are none

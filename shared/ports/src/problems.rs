@@ -48,6 +48,7 @@ pub const PROBLEMS: &[Problem] = &[
     problem("kinds_absent", Urgency::Later, metrics::KindsAbsent::ENTRY.name),
     problem("nodepool_missing", Urgency::Later, metrics::NodeClaimsWithoutNodePool::ENTRY.name),
     problem("karpenter_runs", Urgency::Later, metrics::HeldByKarpenter::ENTRY.name),
+    problem("cluster_not_served", Urgency::Later, metrics::UnservedRings::ENTRY.name),
 ];
 
 /// The problems that a run found, in the order of [`PROBLEMS`]. Pure.
@@ -93,7 +94,8 @@ mod tests {
         report.gauge(metrics::KindsAbsent { kind: "NodePool" }, 1);
         report.gauge(metrics::KindsAbsent { kind: "EC2NodeClass" }, 1);
         report.metric(metrics::HeldByKarpenter);
-        assert_eq!(names(&report), ["pods_wait", "launches_refused", "kinds_absent", "karpenter_runs"]);
+        report.metric(metrics::UnservedRings);
+        assert_eq!(names(&report), ["pods_wait", "launches_refused", "kinds_absent", "karpenter_runs", "cluster_not_served"]);
     }
 
     #[test]
