@@ -219,6 +219,25 @@ fn others_policies(role: &Role) -> Vec<&str> {
     role.attached.iter().filter(|arn| !ours.contains(arn)).chain(&role.inline).map(String::as_str).collect()
 }
 
+/// What takes the role out of its instance profiles. Without the cluster, or without the stack, no function deletes Whittle's own any more.
+fn out_of_profiles(facts: &Facts, role: &str, profiles: &[String]) -> String {
+    if facts.is_stack_gone || facts.is_cluster_gone {
+        let delete = |name: &String| {
+            format!(
+                "aws iam remove-role-from-instance-profile --role-name {role} --instance-profile-name {name}; aws iam \
+                 delete-instance-profile --instance-profile-name {name}"
+            )
+        };
+        let all = profiles.iter().map(delete).collect::<Vec<_>>().join("; ");
+        return format!("unless machines of something else have them: {all}; then run this again");
+    }
+    format!(
+        "those of Whittle go with their node classes, before whittle uninstall says that nothing is left: run it first; \
+         delete others by aws iam remove-role-from-instance-profile --role-name \
+         {role} --instance-profile-name NAME and aws iam delete-instance-profile"
+    )
+}
+
 fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
     let role_name = wanted.node_role.as_str();
     let mut actions = Vec::new();
@@ -229,11 +248,7 @@ fn node_role(facts: &Facts, wanted: &Wanted) -> Step {
         }
         Some(role) if !role.profiles.is_empty() => State::blocked(
             format!("instance profiles contain it: {}", role.profiles.join(", ")),
-            format!(
-                "those of Whittle go with their node classes, before whittle uninstall says that nothing is left: run it first; \
-                 delete others by aws iam remove-role-from-instance-profile --role-name \
-                 {role_name} --instance-profile-name NAME and aws iam delete-instance-profile"
-            ),
+            out_of_profiles(facts, role_name, &role.profiles),
         ),
         Some(role) if !others_policies(role).is_empty() => State::blocked(
             format!("it has policies that cluster add did not give it: {}", others_policies(role).join(", ")),
@@ -437,6 +452,26 @@ mod tests {
         facts.node_role.as_mut().unwrap().profiles.push("web".into());
         let steps = remove(&facts, &wanted());
         assert_eq!(states(&steps, "blocked"), ["node-role"]);
+        assert!(blocked(&steps, "node-role").1.contains("whittle uninstall says that nothing is left"));
+    }
+
+    /// There is nobody any more to run an uninstallation.
+    #[test]
+    fn of_a_cluster_or_stack_that_is_gone_the_profiles_are_deleted_by_their_names() {
+        for gone in [|facts: &mut Facts| facts.is_cluster_gone = true, |facts: &mut Facts| facts.is_stack_gone = true] {
+            let mut facts = facts(Some("shop"));
+            gone(&mut facts);
+            facts.node_role.as_mut().unwrap().profiles = vec!["shop_1".into(), "shop_2".into()];
+            let steps = remove(&facts, &wanted());
+            let remedy = blocked(&steps, "node-role").1;
+            for profile in ["shop_1", "shop_2"] {
+                let of_role = "remove-role-from-instance-profile --role-name KarpenterNodeRole-shop";
+                assert!(remedy.contains(&format!("{of_role} --instance-profile-name {profile};")), "{remedy}");
+                assert!(remedy.contains(&format!("delete-instance-profile --instance-profile-name {profile};")), "{remedy}");
+            }
+            assert!(!remedy.contains("uninstall"), "{remedy}");
+            assert_eq!(commands(&steps, "node-role"), [""; 0]);
+        }
     }
 
     #[test]
