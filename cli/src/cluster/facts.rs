@@ -72,7 +72,7 @@ pub(super) struct Facts {
     pub(super) machines: Vec<String>,
     /// What blocks an addition: that Whittle was uninstalled, and how it is taken back; or why that is not known.
     pub(super) uninstalled: Option<Result<[String; 2], String>>,
-    /// Other stacks that change things in the cluster; not looked for where everything is to go.
+    /// Other stacks that change things in the cluster.
     pub(super) other_stacks: Option<Result<Vec<String>, String>>,
     /// EKS has no such cluster.
     pub(super) is_cluster_gone: bool,
@@ -318,7 +318,7 @@ fn of_account(
         });
         let machines = threads.spawn(|| readable("the cluster's machines", account.machines(&wanted.cluster)));
         let uninstalled = threads.spawn(|| uninstalled(account, stack, wanted));
-        let others = threads.spawn(|| (!wanted.removes).then(|| serving::other_stacks(account, stack, &wanted.cluster)));
+        let others = threads.spawn(|| Some(serving::other_stacks(account, stack, &wanted.cluster)));
         let watcher = threads.spawn(|| watcher(account, stack, eks, wanted));
         let mut faults = Vec::new();
         let side = AccountSide {

@@ -122,7 +122,8 @@ Examples:
 Only what has the tag, or the label, whittle.dev/cluster-add goes: what was there before cluster add stays, and so do the relay's secret,
 the service-linked role of EC2 Spot, NodePools and node classes that you wrote, and CRDs of which you have objects. While the deployment
 has machines in the cluster, or still serves it, nothing is done: whittle uninstall drains or keeps them first, and then a deployment
-without the cluster in its parameter Clusters. With --gone, look well at --region and --stack: what is not found is taken as deleted.
+without the cluster in its parameter Clusters. What another stack needs that serves the cluster stays. With --gone, look well at --region
+and --stack: what is not found is taken as deleted.
 
 Exit code: 0 if all is gone, 1 if something is blocked, failed or was not done, or the output cannot be written, 2 if it
 could not look.")]

@@ -30,7 +30,37 @@ pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     steps.extend(entries(facts, wanted));
     steps.extend([node_role(facts, wanted), tags(facts, wanted)]);
     steps.retain(|step| step.id == "emptied" || step.state != State::Exists);
+    if let Some(other) = serving_instead(facts, wanted) {
+        leave_to(other, wanted, &mut steps);
+    }
     steps
+}
+
+/// Another stack that works in the cluster, where this one does not (any more): the cluster's machines are that one's, and it needs most of
+/// what `cluster add` made.
+fn serving_instead<'a>(facts: &'a Facts, wanted: &Wanted) -> Option<&'a str> {
+    let works = serves(facts, wanted) && !facts.stack.is_shadow();
+    let others = facts.other_stacks.as_ref()?.as_ref().ok()?;
+    others.first().filter(|_| !works).map(String::as_str)
+}
+
+/// What stacks of one cluster have in common, besides the CRDs.
+const SHARED: [&str; 10] =
+    ["sample", "webhook", "watcher", "watcher-namespace", "flow", "guard", "rbac", "access/the nodes", "node-role", "tags"];
+
+/// Takes out what the other stack needs: access entries of this one's functions go, and the stack of its watcher.
+fn leave_to(other: &str, wanted: &Wanted, steps: &mut [Step]) {
+    let is_shared = |step: &&mut Step| SHARED.contains(&step.id.as_str()) || step.id.starts_with("crd/");
+    for step in steps.iter_mut().filter(is_shared) {
+        let why = if matches!(step.id.as_str(), "webhook" | "watcher") {
+            let cluster = &wanted.cluster;
+            format!("stack {other} serves the cluster; whittle cluster add {cluster} --stack {other} has it ring that one, if it does not")
+        } else {
+            format!("stack {other} serves the cluster, and needs it")
+        };
+        step.state = State::LeftAlone(why);
+        step.actions.clear();
+    }
 }
 
 /// The state of what has no mark of ours, or does not exist: nothing is done, and nothing printed.
@@ -57,8 +87,11 @@ fn emptied(facts: &Facts, wanted: &Wanted) -> Step {
     // Those of EKS Auto Mode stay, and whittle uninstall leaves them alone.
     let claims = facts.claims.iter().filter(|claim| !is_anothers_claim(claim)).count();
     let machines = facts.machines.len();
-    let state = if let Some(fault) = &facts.unread {
+    let unknown = facts.unread.as_ref().or_else(|| facts.other_stacks.as_ref()?.as_ref().err());
+    let state = if let Some(fault) = unknown {
         State::blocked(fault.clone(), "let aws and kubectl read it, then run this again")
+    } else if serving_instead(facts, wanted).is_some() {
+        State::Exists
     } else if 0 < claims + machines {
         let what = format!("it has {} and {} of the deployment", counted(claims, "NodeClaim"), counted(machines, "machine"));
         State::blocked(what, emptying(facts, wanted))
@@ -195,9 +228,21 @@ fn of_crd(facts: &Facts, crd: &Value) -> Step {
 fn entries(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     let nodes = facts.node_role_arn(&wanted.node_role);
     let named = FUNCTIONS.iter().map(|(function, output, _)| (*function, facts.role_of(output)));
-    let found = facts.entries.keys().filter(|arn| **arn != nodes).map(|arn| (arn.rsplit('/').next().unwrap_or_default(), arn.as_str()));
+    let has_other = serving_instead(facts, wanted).is_some();
+    let found = facts.entries.keys().map(|arn| (arn.rsplit('/').next().unwrap_or_default(), arn.as_str()));
+    let found = found.filter(|(role, arn)| *arn != nodes && (!has_other || is_of_stack(&facts.stack.name, role)));
     let functions: Vec<_> = if facts.is_stack_gone { found.collect() } else { named.collect() };
     functions.into_iter().chain([("the nodes", nodes.as_str())]).map(|(of, arn)| entry(facts, wanted, of, arn)).collect()
+}
+
+/// Whether CloudFormation named a role for a function of this stack.
+fn is_of_stack(stack: &str, role: &str) -> bool {
+    let rest = role.strip_prefix(stack).and_then(|rest| rest.strip_prefix('-'));
+    let is_named = |(_, output, _): &(&str, &str, [&str; 2])| {
+        let name = output.trim_end_matches("Arn");
+        rest.and_then(|rest| rest.strip_prefix(name)).is_some_and(|end| end.starts_with('-'))
+    };
+    FUNCTIONS.iter().any(is_named)
 }
 
 fn entry(facts: &Facts, wanted: &Wanted, of: &str, arn: &str) -> Step {
@@ -407,6 +452,49 @@ mod tests {
             assert!(blocked(&steps, "emptied").1.starts_with("whittle uninstall --cluster shop"));
             assert!(blocked(&steps, "stack").1.starts_with("once the cluster is empty: sam deploy"));
         }
+    }
+
+    /// Its machines have the same tags, and nothing in the cluster says for which stack it was made.
+    #[test]
+    fn what_another_stack_needs_stays_and_its_machines_block_nothing() {
+        let mut facts = facts(Some("shop"));
+        facts.machines.push("i-1".into());
+        facts.claims.push(json!({"kind": "NodeClaim"}));
+        facts.other_stacks = Some(Ok(vec!["whittle-dev".into()]));
+        for (clusters, mode, blocks) in [("dev", "active", vec![]), ("dev,shop", "shadow", vec!["stack"])] {
+            facts.stack.parameters = [("Clusters", clusters), ("Mode", mode)].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            let steps = remove(&facts, &wanted());
+            assert_eq!(states(&steps, "blocked"), blocks, "{steps:?}");
+            let to_do = states(&steps, "to do");
+            assert_eq!(to_do.len(), FUNCTIONS.len(), "{to_do:?}");
+            assert!(to_do.iter().all(|id| id.starts_with("access/") && *id != "access/the nodes"), "{to_do:?}");
+            assert!(steps.iter().all(|step| step.state == State::ToDo || step.actions.is_empty()), "{steps:?}");
+            let webhook = steps.iter().find(|step| step.id == "webhook").unwrap();
+            assert!(matches!(&webhook.state, State::LeftAlone(why) if why.contains("cluster add shop --stack whittle-dev")), "{webhook:?}");
+        }
+        // Where both work, this one is uninstalled first, as without another.
+        facts.stack.parameters = [("Clusters".to_owned(), "dev,shop".to_owned())].into();
+        assert_eq!(states(&remove(&facts, &wanted()), "blocked"), ["emptied", "stack"]);
+        facts.other_stacks = Some(Err("AccessDenied".to_owned()));
+        facts.stack.parameters = [("Clusters".to_owned(), "dev".to_owned())].into();
+        let steps = remove(&facts, &wanted());
+        assert_eq!(blocked(&steps, "emptied").0, "AccessDenied", "nothing goes before that is known");
+    }
+
+    #[test]
+    fn of_a_stack_that_is_gone_the_entries_of_another_stay() {
+        let role = |stack: &str, name: &str| format!("arn:aws:iam::1:role/{stack}-{name}-1ABC2DEF3GHI");
+        let mut facts = facts(Some("shop"));
+        let arns = [("whittle", "ScheduleRole"), ("whittle", "SweepRole"), ("whittle-dev", "ScheduleRole"), ("whittle-dev", "SweepRole")];
+        facts.entries = arns.map(|(stack, name)| (role(stack, name), Entry { tags: mark(Some("shop")), ..Entry::default() })).into();
+        (facts.stack.name, facts.stack.outputs, facts.is_stack_gone) = ("whittle".into(), BTreeMap::new(), true);
+        let count = |facts: &Facts| states(&remove(facts, &wanted()), "to do").iter().filter(|id| id.starts_with("access/")).count();
+        assert_eq!(count(&facts), 4, "nobody works there");
+        facts.other_stacks = Some(Ok(vec!["whittle-dev".into()]));
+        assert_eq!(count(&facts), 2);
+        let steps = remove(&facts, &wanted());
+        assert!(states(&steps, "to do").iter().all(|id| id.starts_with("access/whittle-S")), "{steps:?}");
+        assert!(is_of_stack("whittle-dev", "whittle-dev-SweepRole-1") && !is_of_stack("whittle", "whittle-dev-SweepRole-1"));
     }
 
     #[test]
