@@ -33,6 +33,9 @@ pub(super) fn add(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     if wanted.sample {
         steps.push(sample(facts, wanted));
     }
+    if let Some(other) = acting_beside(facts) {
+        leave_doorbell_to(other, &mut steps);
+    }
     // Nothing is made for a second deployment: its webhook, for one, would take the place of the other's.
     if steps.iter().any(|step| step.id == OTHER_STACKS && matches!(step.state, State::Blocked { .. })) {
         steps.iter_mut().filter(|step| step.id != OTHER_STACKS).for_each(|step| step.needs.push(OTHER_STACKS));
@@ -70,6 +73,21 @@ fn uninstalled(facts: &Facts) -> Option<Step> {
         Err(fault) => State::LeftAlone(fault),
     };
     Some(Step::new("uninstalled", "no record of an uninstallation", "while it is there, nothing is launched for the cluster", state))
+}
+
+/// The stack that acts in a cluster of which this one is a shadow.
+fn acting_beside(facts: &Facts) -> Option<&str> {
+    let others = facts.other_stacks.as_ref()?.as_ref().ok()?;
+    others.first().filter(|_| facts.stack.is_shadow()).map(String::as_str)
+}
+
+/// A cluster has one doorbell, which would ring a shadow in place of the stack that launches.
+fn leave_doorbell_to(other: &str, steps: &mut [Step]) {
+    let is_doorbell = |step: &&mut Step| ["webhook", "watcher", watcher::STACK_STEP].contains(&step.id.as_str());
+    for step in steps.iter_mut().filter(is_doorbell).filter(|step| step.state != State::Exists) {
+        step.state = State::LeftAlone(format!("it is for stack {other}, which serves the cluster; a shadow looks once a minute"));
+        step.actions.clear();
+    }
 }
 
 /// Something is to say of them only if there are some, or if that is not known.

@@ -255,6 +255,29 @@ fn what_was_there_before_is_left_alone() {
 }
 
 #[test]
+fn a_shadow_leaves_the_doorbell_to_the_stack_that_acts() {
+    let elsewhere =
+        |facts: &mut Facts, _: &mut Wanted| drop(facts.stack.outputs.insert("RelayUrl".into(), "https://shadow.on.aws/".into()));
+    let (is, command) = after(elsewhere, "webhook");
+    assert!(is == State::ToDo && !command.is_empty(), "the only stack's own address is put right");
+    let beside = |facts: &mut Facts, wanted: &mut Wanted| {
+        elsewhere(facts, wanted);
+        facts.other_stacks = Some(Ok(vec!["whittle-prod".into()]));
+        facts.stack.parameters.insert("Mode".into(), "shadow".into());
+    };
+    left_alone(beside, "webhook", "for stack whittle-prod");
+    assert_eq!(after(beside, "webhook").1, "");
+    let by_watcher = |facts: &mut Facts, wanted: &mut Wanted| {
+        beside(facts, wanted);
+        wanted.doorbell = Bell::Watcher { image: "registry/whittle-watcher@sha256:1".into() };
+    };
+    for id in ["watcher", "watcher-stack"] {
+        left_alone(by_watcher, id, "for stack whittle-prod");
+        assert_eq!(after(by_watcher, id).1, "");
+    }
+}
+
+#[test]
 fn the_node_role_of_a_cluster_of_ipv6_needs_a_policy_besides_awss() {
     let of_ipv6 = |facts: &mut Facts, _: &mut Wanted| facts.eks.ipv6 = true;
     left_alone(of_ipv6, "cni-rights", "until: aws iam put-role-policy --role-name KarpenterNodeRole-shop");

@@ -14,7 +14,7 @@ const TEMPLATE: &str = include_str!("../../../infra/watcher/stack.yaml");
 const OUTPUTS: &[(&str, &str)] = &[("Url", manifests::WATCHER_URL), ("RoleArn", manifests::WATCHER_ROLE)];
 /// The add-on by which pods get roles where the cluster's OIDC issuer has no provider in IAM.
 pub(super) const AGENT: &str = "eks-pod-identity-agent";
-const STACK_STEP: &str = "watcher-stack";
+pub(super) const STACK_STEP: &str = "watcher-stack";
 
 /// What is there of it, and what it needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

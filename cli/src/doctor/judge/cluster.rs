@@ -105,10 +105,20 @@ fn wrong_address(facts: &Facts, account: &InAccount, url: &str) -> Result<(), Fi
     }
 }
 
+/// The stack that acts in a cluster of which this one is a shadow.
+fn acting_beside(facts: &Facts) -> Option<&str> {
+    let others = facts.account.as_ref().ok()?.other_stacks.as_ref().ok()?;
+    let is_shadow = facts.stack.as_ref().is_ok_and(Stack::is_shadow);
+    others.first().filter(|_| is_shadow).map(String::as_str)
+}
+
 fn doorbell(facts: &Facts, inside: &InCluster) -> Finding {
     let check = "doorbell";
     let watched = inside.watchers.as_ref().ok().and_then(|all| all.first());
     let ready = watched.and_then(|one| one.pointer("/status/readyReplicas")).and_then(Value::as_u64).unwrap_or_default();
+    if let Some(other) = acting_beside(facts) {
+        return Finding::ok(check, format!("it is for stack {other}, which serves the cluster; a shadow looks once a minute"));
+    }
     known(check, &inside.objects, |has| {
         let Some(hook) = has.iter().find(|one| name(one) == "whittle-doorbell") else {
             return match watched {

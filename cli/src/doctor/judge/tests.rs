@@ -423,6 +423,23 @@ fn the_cluster_is_judged() {
 }
 
 #[test]
+fn the_doorbell_of_a_shadow_is_that_of_the_stack_beside_it() {
+    let elsewhere = |facts: &mut Facts| {
+        facts.account().other_stacks = Ok(vec!["whittle-prod".into()]);
+        facts.stack().parameters.insert("Mode".into(), "shadow".into());
+        facts.stack().outputs.insert("RelayUrl".into(), "https://shadow.on.aws/".into());
+    };
+    found(Status::Warning, elsewhere, "mode", "shadow", "Mode=active");
+    let mut facts = healthy();
+    elsewhere(&mut facts);
+    let doorbell = findings(&facts).into_iter().find(|finding| finding.check == "doorbell").unwrap();
+    assert!(doorbell.what.contains("for stack whittle-prod"), "{}", doorbell.what);
+    facts.account().other_stacks = Ok(Vec::new());
+    let doorbell = findings(&facts).into_iter().find(|finding| finding.check == "doorbell").unwrap();
+    assert_eq!(doorbell.status, Status::Problem, "a shadow that is alone has one of its own: {}", doorbell.what);
+}
+
+#[test]
 fn a_nodepool_in_shadow_mode_is_a_warning_and_one_that_is_not_ready_comes_first() {
     let annotate = |facts: &mut Facts, value: &str| {
         facts.inside().pools.as_mut().unwrap()[0]["metadata"]["annotations"] = json!({"whittle.dev/shadow": value});
