@@ -122,7 +122,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Reads the pods of a command's nodes again: between the decision and the taint the scheduler may have bound pods that were not
-    /// considered. Returns the remaining command.
+    /// considered, and owners may have protected theirs. Returns the remaining command.
     async fn recheck(&mut self, snapshot: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
         let recheck = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
         let rechecked = if recheck { &command.removals } else { &[][..] };
@@ -134,14 +134,13 @@ impl<P: Rights> Run<'_, P> {
                 pods.extend(read.pods);
             }
         }
-        let (left, arrivals) = without_arrivals(command, &pods);
+        let (left, arrivals) = without_arrivals(command, &pods, snapshot.now);
         let kept = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));
         for removal in command.removals.iter().filter(kept) {
             self.untaint(&removal.node).await?;
         }
         for arrival in &arrivals {
-            let message = format!("Kept after all: pod {} was bound since", arrival.pod);
-            self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", arrival.node), message);
+            self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", arrival.node), format!("Kept after all: {arrival}"));
         }
         metrics::validation_failed(&mut self.report, command.method, arrivals.len());
         Ok(left)

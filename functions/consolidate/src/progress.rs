@@ -7,10 +7,11 @@ use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, delet
 use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
 use crate::{metrics, publish};
+use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, DeletionReason, Doorbell, Event, Phase, Stored};
-use whittle_disruption::{LedgerEntry, undo_moves};
+use whittle_disruption::{LedgerEntry, protected_by, undo_moves};
 use whittle_model::disruption::Method;
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, StoreError, advance, concurrently,
@@ -295,13 +296,31 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }
-    if Safeguard::ReplacementsReady.permits(all && !has_unreadable_pool(snapshot, running)) {
+    let protected = if all { protected_since(snapshot, running) } else { None };
+    if Safeguard::ReplacementsReady.permits(all && !has_unreadable_pool(snapshot, running)) && protected.is_none() {
         return Readiness::Ready;
     }
     if snapshot.now.duration_since(running.started_at) > timeout {
-        return Readiness::Lost("the replacements were not ready in time".to_owned());
+        return Readiness::Lost(protected.unwrap_or_else(|| "the replacements were not ready in time".to_owned()));
     }
     Readiness::Waiting
+}
+
+/// The pod for which a command whose replacements are ready does not end its nodes yet: its owner has protected it since the command began,
+/// as a job does that comes to what must not be interrupted. It would block the drain, and be deleted by force at the deadline of a
+/// NodeClaim that has one. Nodes that are being deleted for another reason do not count, nor drifted ones that go despite such pods. Pure.
+fn protected_since(snapshot: &Snapshot, running: &Running) -> Option<String> {
+    let has_regard = |claim: &Claim| !(running.method.overrides_pod_blockers() && claim.spec.termination_grace_period.is_some());
+    let counts = |removal: &&DeletingMachine| {
+        find_claim(snapshot, &removal.claim).is_some_and(|claim| !claim.value.is_ending() && has_regard(&claim.value))
+    };
+    let nodes: BTreeSet<&str> = running.removals.iter().filter(counts).map(|removal| removal.node.as_str()).collect();
+    let pods = snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods());
+    let mut on_them = pods.filter(|pod| nodes.contains(pod.spec.node_name.as_str()));
+    on_them.find_map(|pod| {
+        let annotation = protected_by(pod, snapshot.now)?;
+        Some(format!("pod {} has the annotation {annotation} by now", pod.metadata.key()))
+    })
 }
 
 /// Whether a pool of the command cannot be read: whether its nodes may still be disrupted is unknown.

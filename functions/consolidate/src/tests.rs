@@ -3,6 +3,7 @@ mod failed_launches;
 mod leaving;
 mod quiet;
 mod pod_events;
+mod protected;
 mod quotas;
 mod reason;
 mod refused_launches;

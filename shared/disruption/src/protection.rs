@@ -68,6 +68,12 @@ pub fn protection(pod: &Pod, now: Timestamp) -> Protection {
     }
 }
 
+/// The annotation that protects the pod at `now`; `None` where none does, and for pods that have ended or are being deleted.
+pub fn protected_by(pod: &Pod, now: Timestamp) -> Option<&'static str> {
+    let found = protection(pod, now);
+    (is_active(pod) && found.is_active()).then(|| found.key())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +112,22 @@ mod tests {
         let pod = annotated(labels::DO_NOT_EVICT, "true", None);
         assert_eq!(protection(&pod, at(0)), Protection::Always(labels::DO_NOT_EVICT));
         assert!(!protection(&annotated(labels::DO_NOT_EVICT, "false", None), at(0)).is_active());
+    }
+
+    #[test]
+    fn only_a_pod_that_runs_is_protected() {
+        let key = labels::DO_NOT_DISRUPT;
+        let runs = annotated(key, "true", None);
+        assert_eq!(protected_by(&runs, at(0)), Some(key));
+        assert_eq!(protected_by(&annotated(labels::DO_NOT_EVICT, "true", None), at(0)), Some(labels::DO_NOT_EVICT));
+        assert_eq!(protected_by(&annotated(key, "1h", Some(0)), at(3599)), Some(key));
+        assert_eq!(protected_by(&annotated(key, "1h", Some(0)), at(3600)), None);
+        assert_eq!(protected_by(&annotated(key, "false", None), at(0)), None);
+        let mut ending = runs.clone();
+        ending.metadata.deletion_timestamp = Some(at(1));
+        let mut ended = runs;
+        "Succeeded".clone_into(&mut ended.status.phase);
+        assert_eq!([protected_by(&ending, at(0)), protected_by(&ended, at(0))], [None, None]);
     }
 
     #[test]

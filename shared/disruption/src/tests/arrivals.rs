@@ -1,10 +1,11 @@
-//! Pods that were bound to nodes after a command about them was decided.
+//! Pods that were bound to nodes, or protected there, after a command about them was decided.
 
 use crate::testing::{Scene, noon, owner};
 use crate::{Arrival, without_arrivals, without_nodes};
 use whittle_api::k8s::Pod;
-use whittle_api::{ConditionStatus, NillableDuration, conditions};
+use whittle_api::{ConditionStatus, NillableDuration, conditions, labels};
 use whittle_model::disruption::{Command, Reason};
+use whittle_units::SignedDuration;
 
 /// A command that deletes two empty nodes, or one that replaces two used ones.
 fn command(pods: bool) -> (Scene, Command) {
@@ -34,12 +35,12 @@ fn nodes(command: Option<&Command>) -> Vec<&str> {
 fn an_empty_node_that_received_a_pod_is_kept_and_the_others_are_deleted() {
     let (_, command) = command(false);
     assert_eq!(nodes(Some(&command)), ["n0", "n1"]);
-    let (left, arrivals) = without_arrivals(&command, &pods_bound_since("n0", |_| {}));
-    assert_eq!(arrivals, [Arrival { node: "n0".to_owned(), pod: "default/new".to_owned() }]);
+    let (left, arrivals) = without_arrivals(&command, &pods_bound_since("n0", |_| {}), noon());
+    assert_eq!(arrivals, [Arrival { node: "n0".to_owned(), pod: "default/new".to_owned(), protected_by: None }]);
     assert_eq!(nodes(left.as_ref()), ["n1"]);
     assert_eq!(left.unwrap().savings.nanos() * 2, command.savings.nanos());
     let both: Vec<Pod> = [pods_bound_since("n0", |_| {}), pods_bound_since("n1", |_| {})].concat();
-    let (left, arrivals) = without_arrivals(&command, &both);
+    let (left, arrivals) = without_arrivals(&command, &both, noon());
     assert_eq!((left, arrivals.len()), (None, 2), "nothing is left to do");
 }
 
@@ -48,10 +49,10 @@ fn a_command_for_used_nodes_is_dropped_as_a_whole_when_a_pod_arrives() {
     let (scene, command) = command(true);
     assert!(command.removals.iter().any(|removal| !removal.pods.is_empty()), "{command}");
     let known = scene.objects.pods.clone();
-    assert_eq!(without_arrivals(&command, &known), (Some(command.clone()), Vec::new()), "its own pods are no arrivals");
+    assert_eq!(without_arrivals(&command, &known, noon()), (Some(command.clone()), Vec::new()), "its own pods are no arrivals");
     let node = command.removals[0].node.clone();
-    assert_eq!(without_arrivals(&command, &pods_bound_since(&node, |_| {})).0, None);
-    assert_eq!(without_arrivals(&command, &pods_bound_since("elsewhere", |_| {})).0, Some(command));
+    assert_eq!(without_arrivals(&command, &pods_bound_since(&node, |_| {}), noon()).0, None);
+    assert_eq!(without_arrivals(&command, &pods_bound_since("elsewhere", |_| {}), noon()).0, Some(command));
 }
 
 #[test]
@@ -62,8 +63,36 @@ fn daemons_and_terminating_or_finished_pods_are_no_arrivals() {
         |pod| pod.metadata.deletion_timestamp = Some(noon()),
         |pod| "Succeeded".clone_into(&mut pod.status.phase),
     ] {
-        assert_eq!(without_arrivals(&command, &pods_bound_since("n0", change)), (Some(command.clone()), Vec::new()));
+        assert_eq!(without_arrivals(&command, &pods_bound_since("n0", change), noon()), (Some(command.clone()), Vec::new()));
     }
+}
+
+#[test]
+fn a_node_is_kept_for_a_pod_that_is_protected_since_whether_it_is_new_or_not() {
+    let protect = |pod: &mut Pod, value: &str| {
+        pod.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+        pod.status.start_time = Some(noon());
+    };
+    let a_minute_later = noon().checked_add(SignedDuration::from_mins(1)).unwrap();
+    let (scene, used) = command(true);
+    let (node, known) = (used.removals[0].node.clone(), used.removals[0].pods[0].clone());
+    for (value, is_kept) in [("true", true), ("1h", true), ("false", false), ("30s", false)] {
+        let mut pods: Vec<Pod> = scene.objects.pods.to_vec();
+        pods.iter_mut().filter(|pod| pod.spec.node_name == node).for_each(|pod| protect(pod, value));
+        let (left, arrivals) = without_arrivals(&used, &pods, a_minute_later);
+        assert_eq!(left, (!is_kept).then(|| used.clone()), "{value}");
+        let told = format!("pod {known} has the annotation karpenter.sh/do-not-disrupt by now");
+        assert_eq!(arrivals.iter().map(ToString::to_string).collect::<Vec<_>>(), if is_kept { vec![told] } else { Vec::new() }, "{value}");
+    }
+    let (_, empty) = command(false);
+    let daemon = |value: &str| {
+        pods_bound_since("n0", |pod| {
+            pod.metadata.owner_references = vec![owner("apps/v1", "DaemonSet", "agent")].into();
+            protect(pod, value);
+        })
+    };
+    assert_eq!(nodes(without_arrivals(&empty, &daemon("true"), noon()).0.as_ref()), ["n1"], "daemons protect their node, too");
+    assert_eq!(nodes(without_arrivals(&empty, &daemon("false"), noon()).0.as_ref()), ["n0", "n1"]);
 }
 
 #[test]
@@ -86,5 +115,5 @@ fn a_drifted_node_is_replaced_despite_arrivals() {
     conditions::set(&mut claim.status.conditions, conditions::DRIFTED, ConditionStatus::True, "AMIDrift", "AMIDrift", noon());
     let command = scene.decide().commands[0].clone();
     assert_eq!(command.method.reason(), Reason::Drifted);
-    assert_eq!(without_arrivals(&command, &pods_bound_since("n0", |_| {})).0, Some(command));
+    assert_eq!(without_arrivals(&command, &pods_bound_since("n0", |_| {}), noon()).0, Some(command));
 }
