@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, DeletionReason, Doorbell, Event, Phase, Stored};
-use whittle_disruption::{LedgerEntry, protected_by, undo_moves};
+use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, protected_by, undo_moves};
 use whittle_model::disruption::Method;
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, StoreError, advance, concurrently,
@@ -306,21 +306,28 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
     Readiness::Waiting
 }
 
-/// The pod for which a command whose replacements are ready does not end its nodes yet: its owner has protected it since the command began,
-/// as a job does that comes to what must not be interrupted. It would block the drain, and be deleted by force at the deadline of a
-/// NodeClaim that has one. Nodes that are being deleted for another reason do not count, nor drifted ones that go despite such pods. Pure.
+/// Why a command whose replacements are ready does not end its nodes yet: somebody has protected one of them since it began, or a pod on
+/// it, as a job does that comes to what must not be interrupted. Such a pod would block the drain, and be deleted by force at the deadline
+/// of a NodeClaim that has one. Nodes that are being deleted for another reason do not count, nor pods that drift overrides. Pure.
 fn protected_since(snapshot: &Snapshot, running: &Running) -> Option<String> {
-    let has_regard = |claim: &Claim| !(running.method.overrides_pod_blockers() && claim.spec.termination_grace_period.is_some());
-    let counts = |removal: &&DeletingMachine| {
-        find_claim(snapshot, &removal.claim).is_some_and(|claim| !claim.value.is_ending() && has_regard(&claim.value))
-    };
-    let nodes: BTreeSet<&str> = running.removals.iter().filter(counts).map(|removal| removal.node.as_str()).collect();
+    let claim_of = |removal: &DeletingMachine| find_claim(snapshot, &removal.claim).map(|claim| &claim.value);
+    let kept = running.removals.iter().filter_map(|removal| Some((removal.node.as_str(), claim_of(removal)?)));
+    let kept: Vec<(&str, &Claim)> = kept.filter(|(_, claim)| !claim.is_ending()).collect();
+    let nodes: BTreeSet<&str> = kept.iter().map(|(node, _)| *node).collect();
+    let by_user = snapshot.read.nodes.iter().filter(|node| nodes.contains(node.metadata.name.as_str())).find_map(|node| {
+        let annotation = NODE_PROTECTIONS.into_iter().find(|key| node.metadata.annotation(key) == Some("true"))?;
+        Some(format!("node {} has the annotation {annotation} by now", node.metadata.name))
+    });
+    let overrides = |claim: &Claim| running.method.overrides_pod_blockers() && claim.spec.termination_grace_period.is_some();
+    let nodes: BTreeSet<&str> = kept.iter().filter(|(_, claim)| !overrides(claim)).map(|(node, _)| *node).collect();
     let pods = snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods());
-    let mut on_them = pods.filter(|pod| nodes.contains(pod.spec.node_name.as_str()));
-    on_them.find_map(|pod| {
-        let annotation = protected_by(pod, snapshot.now)?;
-        Some(format!("pod {} has the annotation {annotation} by now", pod.metadata.key()))
-    })
+    let by_owner = || {
+        pods.filter(|pod| nodes.contains(pod.spec.node_name.as_str())).find_map(|pod| {
+            let annotation = protected_by(pod, snapshot.now)?;
+            Some(format!("pod {} has the annotation {annotation} by now", pod.metadata.key()))
+        })
+    };
+    by_user.or_else(by_owner)
 }
 
 /// Whether a pool of the command cannot be read: whether its nodes may still be disrupted is unknown.

@@ -3,7 +3,7 @@
 use super::cluster_view::{ClusterView, Machine};
 use super::cost::{Cost, reschedule_cost};
 use super::pdb::PdbCheck;
-use super::protection::{Protection, protection};
+use super::protection::{NODE_PROTECTIONS, Protection, protection};
 use super::verdict::Blocker;
 use std::cmp::Ordering;
 use whittle_api::catalog::InstanceType;
@@ -138,8 +138,7 @@ fn node_checks<'a>(view: &ClusterView<'a>, machine: &Machine<'a>) -> Result<&'a 
     if let Some(until) = machine.nominated_until(view.now()) {
         return Err(Blocker::Nominated { until });
     }
-    // The deprecated annotations are honoured as well. Nodes do not support durations.
-    for key in [labels::DO_NOT_DISRUPT, labels::DO_NOT_CONSOLIDATE, labels::DO_NOT_EVICT] {
+    for key in NODE_PROTECTIONS {
         if machine.annotation(key) == Some("true") {
             return Err(Blocker::NodeAnnotation(key));
         }

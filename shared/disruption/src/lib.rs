@@ -84,7 +84,7 @@ pub use expiration::{Expiry, expiry, termination_mode};
 pub use ledger::{LedgerEntry, SavingsReport, savings, within};
 pub use memory::{record_drained, record_move, undo_moves};
 pub use pdb::PdbBlock;
-pub use protection::{Protection, is_evictable, protected_by, protection};
+pub use protection::{NODE_PROTECTIONS, Protection, is_evictable, protected_by, protection};
 pub use static_pools::{StaticChange, static_changes};
 pub use validation::{Rejection, RejectionCause, Validated, validate};
 pub use verdict::{Blocker, KeepReason, Verdict, VerdictReason};

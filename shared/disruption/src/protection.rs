@@ -5,6 +5,9 @@ use whittle_api::k8s::{Pod, Taint};
 use whittle_api::labels;
 use whittle_model::pods::{is_active, tolerates};
 
+/// Annotations that protect a node, where their value is `true`: the deprecated ones are honoured as well. Nodes do not support durations.
+pub const NODE_PROTECTIONS: [&str; 3] = [labels::DO_NOT_DISRUPT, labels::DO_NOT_CONSOLIDATE, labels::DO_NOT_EVICT];
+
 /// Whether the pod is evicted through the API when its node is drained.
 pub fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
     is_active(pod) && !tolerates_disruption(pod) && !is_mirror(pod) && !protection(pod, now).is_active()

@@ -75,6 +75,28 @@ fn only_drift_goes_despite_protected_pods_and_only_with_a_termination_grace_peri
     assert_eq!([Method::SingleNode, Method::MultiNode].map(stands), [Readiness::Waiting, Readiness::Waiting]);
 }
 
+/// As a user does who sees that it is about to go.
+#[test]
+fn a_command_waits_while_one_of_its_nodes_is_protected_itself() {
+    let stands = |method, name: &str, key: &str, value: &str| {
+        let young = claim("new");
+        let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
+        let mut node = Node { metadata: ObjectMeta::named(name), ..Node::default() };
+        node.metadata.annotations.insert(key.to_owned(), value.to_owned());
+        let read = ClusterObjects { nodes: vec![node], ..ClusterObjects::default() };
+        let snapshot = Snapshot::of(at(601), read, stored(vec![with_grace(old()), ready]), Vec::new(), BTreeMap::new());
+        readiness(&snapshot, &Running { method, ..running(vec![young]) })
+    };
+    for method in [Method::SingleNode, Method::MultiNode, Method::Emptiness, Method::Drift, Method::StaticDrift] {
+        for key in [labels::DO_NOT_DISRUPT, labels::DO_NOT_CONSOLIDATE, labels::DO_NOT_EVICT] {
+            let why = format!("node node-old has the annotation {key} by now");
+            assert_eq!(stands(method, "node-old", key, "true"), Readiness::Lost(why), "{method:?}");
+            assert_eq!(stands(method, "node-old", key, "1h"), Readiness::Ready, "{method:?}: nodes know no durations");
+            assert_eq!(stands(method, "n", key, "true"), Readiness::Ready, "{method:?}: it is that of the replacement");
+        }
+    }
+}
+
 #[test]
 fn a_pass_does_not_delete_the_node_of_a_pod_that_is_protected_since() {
     for (value, is_deleted) in [("true", false), ("false", true)] {
