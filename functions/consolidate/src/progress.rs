@@ -86,6 +86,11 @@ impl<P: Rights> Run<'_, P> {
         timeout: SignedDuration,
     ) -> Result<Outcome, HandleError> {
         if !running.stored {
+            if snapshot.now.duration_since(running.started_at) > timeout {
+                // The run that began it died, and none came for as long: what it saw is too old to launch or delete anything for it.
+                self.roll_back(snapshot, running, "nobody went on with the command in time").await?;
+                return Ok(Outcome::RolledBack);
+            }
             let marked = match self.set_reason(snapshot, running).await? {
                 Marked::All(claims) => claims,
                 Marked::Unreadable(claim) => {

@@ -9,6 +9,7 @@ mod reason;
 mod refused_launches;
 mod refusals;
 mod shadow;
+mod resumed;
 mod strays;
 mod surplus;
 
