@@ -43,6 +43,7 @@ mod threads; // several questions at once
 // What comes out.
 pub mod printing; // the only module that writes
 mod colours;
+mod wrapping; // help texts in the width of a terminal
 mod table;
 mod listing; // lists of names
 mod money;

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             // What is wrong is quoted, and must not look like more lines than it is.
             let quoted = std::env::args_os().map(|argument| whittle_cli::printing::on_one_line(&argument.to_string_lossy()));
             let again = whittle_cli::Cli::command().color(color.of_usage()).try_get_matches_from(quoted);
-            whittle_cli::printing::usage(&again.err().unwrap_or(answer))
+            whittle_cli::printing::usage(&again.err().unwrap_or(answer), color)
         }
     }
 }

@@ -4,6 +4,7 @@
 //! command with an error, and a reader that has gone ends it silently. What could steer a terminal is written as an escape: names and words
 //! of others come from anywhere.
 
+use crate::wrapping::{COLUMNS_MAX, wrapped};
 use clap::ValueEnum;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::borrow::Cow;
@@ -60,10 +61,15 @@ impl Color {
 
     /// Whether standard output gets colours.
     fn paints(self) -> bool {
+        self.paints_on(io::stdout().is_terminal())
+    }
+
+    /// Whether a stream gets colours.
+    fn paints_on(self, is_terminal: bool) -> bool {
         match self {
             Self::Auto => {
                 let refused = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
-                io::stdout().is_terminal() && !refused && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb")
+                is_terminal && !refused && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb")
             }
             Self::Always => true,
             Self::Never => false,
@@ -273,8 +279,11 @@ pub fn on_one_line(argument: &str) -> String {
 
 /// Prints clap's answer to a command line that is wrong or asks for help.
 #[must_use]
-pub fn usage(answer: &clap::Error) -> ExitCode {
+pub fn usage(answer: &clap::Error, color: Color) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
+    if matches!(answer.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand) {
+        return written(help(answer, color).map(|()| ExitCode::from(code)));
+    }
     let text = answer.render().to_string();
     if let Some(ContextValue::String(value)) = answer.get(ContextKind::InvalidValue)
         && value.contains(char::is_control)
@@ -295,6 +304,20 @@ pub fn usage(answer: &clap::Error) -> ExitCode {
         print_error(format_args!("note: files are named with -f: -f {word}"));
     }
     code
+}
+
+/// Prints a help text.
+fn help(answer: &clap::Error, color: Color) -> io::Result<()> {
+    let is_terminal = if answer.use_stderr() { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
+    let mut stream: Box<dyn Write> = if answer.use_stderr() { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
+    let styled = answer.render();
+    let text = if color.paints_on(is_terminal) { styled.ansi().to_string() } else { styled.to_string() };
+    stream.write_all(fitted(&text).as_bytes()).and_then(|()| stream.flush())
+}
+
+/// A help text in the width of the terminal.
+pub(crate) fn fitted(text: &str) -> String {
+    wrapped(text, columns().unwrap_or(COLUMNS_MAX).min(COLUMNS_MAX))
 }
 
 /// Reports a failed write; returns the status to end with.

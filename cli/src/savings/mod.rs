@@ -47,7 +47,7 @@ Examples:
   whittle savings --stack whittle --report savings.html
   whittle savings --stack whittle --region eu-west-1 --cluster prod -o json
   aws dynamodb scan --table-name TABLE --filter-expression 'subject = :s' \\
-    --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json      (in shadow mode: \"shadow\")
+    --expression-attribute-values '{\":s\": {\"S\": \"ledger\"}}' > ledger.json  (shadow mode: \"shadow\")
   whittle savings ledger.json --since 24h
 
 Exit code: 0 if everything was read, 1 if some records could not be read and are left out, or the report or the output

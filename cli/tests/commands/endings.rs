@@ -133,6 +133,7 @@ fn the_help_documents_the_exit_codes() {
     for command in ["plan", "consolidate", "compare", "explain", "validate", "check", "savings", "uninstall", "sim"] {
         let text = out(&whittle(&[command, "--help"], ""));
         let (_, codes) = text.split_once("Exit code: ").unwrap_or_else(|| panic!("{command}: {text}"));
+        let codes = codes.split_whitespace().collect::<Vec<_>>().join(" ");
         for code in ["0 if", "1 if", "2 if"] {
             assert!(codes.contains(code), "{command} does not document {code}");
         }
@@ -143,6 +144,36 @@ fn the_help_documents_the_exit_codes() {
         assert!(text.contains("Exit code: 0 if"), "{words:?}: {text}");
         assert!(words == ["demo"] || text.contains("\nExamples:\n  "), "{words:?}: {text}");
     }
+}
+
+/// The words that lead to each command, and to those below it.
+fn paths(command: &clap::Command, path: &[String], into: &mut Vec<Vec<String>>) {
+    into.push(path.to_vec());
+    for below in command.get_subcommands() {
+        let path = [path, &[below.get_name().to_owned()]].concat();
+        paths(below, &path, into);
+    }
+}
+
+#[test]
+fn help_is_as_wide_as_a_page_but_for_commands_to_copy() {
+    let mut all = Vec::new();
+    paths(&<whittle_cli::Cli as clap::CommandFactory>::command(), &[], &mut all);
+    assert!(all.iter().any(|path| *path == ["cluster", "add"]), "{all:?}");
+    for (path, option) in all.iter().flat_map(|path| [(path, "-h"), (path, "--help")]) {
+        let words: Vec<&str> = path.iter().map(String::as_str).chain([option]).collect();
+        let text = out(&whittle(&words, ""));
+        assert!(text.contains("\nUsage: whittle") && text.ends_with('\n') && !text.ends_with("\n\n"), "{words:?}: {text}");
+        let is_command = |line: &str| ["  whittle ", "  kubectl ", "  aws "].iter().any(|start| line.starts_with(start));
+        for line in text.lines() {
+            assert!(is_command(line) || line.chars().count() <= 100, "{words:?}: {line}");
+        }
+    }
+    // Without arguments it is the same help, for people who asked for something else.
+    let bare = whittle(&[], "");
+    assert_eq!((bare.status.code(), out(&bare).as_str()), (Some(2), ""));
+    assert!(err(&bare).lines().all(|line| line.chars().count() <= 100), "{}", err(&bare));
+    assert!(!err(&bare).contains('\u{1b}'), "{}", err(&bare));
 }
 
 #[test]

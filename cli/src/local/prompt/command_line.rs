@@ -1,6 +1,7 @@
 //! The commands of the prompt, in kubectl's spelling.
 
 use super::ec2::Ec2;
+use crate::printing::fitted;
 use crate::similar;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -382,7 +383,7 @@ pub(super) fn parse(words: &[String]) -> Result<Result<Line, String>, String> {
         Err(error) => {
             let text = error.render().to_string();
             if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand) {
-                return Ok(Err(text));
+                return Ok(Err(fitted(&text)));
             }
             Err(error_text(&text))
         }
