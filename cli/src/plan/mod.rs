@@ -39,7 +39,8 @@ Examples:
 
 Pods that a Deployment, StatefulSet, ReplicaSet, ReplicationController or Job of the manifests has, but that are not among them,
 are planned as pending; standard error says so. HorizontalPodAutoscalers and KEDA's ScaledObjects of the manifests say how many,
-if --replicas does not.
+if --replicas does not. For objects of other kinds whose controllers make pods, such as those of operators, none is planned: a warning
+names them, and what to add.
 
 The lower bound is a price that no plan for the same pods can undercut. It is computed without such a plan: the cheapest one costs something
 between it and the price of this one, so that their difference is the most that a better plan could save, and perhaps nothing. What

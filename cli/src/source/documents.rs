@@ -410,6 +410,12 @@ impl Document {
         name.map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned)).unwrap_or_default()
     }
 
+    /// The name, or how one begins that a server generates.
+    pub(crate) fn shown_name(&self) -> String {
+        let generated = || self.value.pointer("/metadata/generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(self.name()).filter(|name| !name.is_empty()).unwrap_or_else(generated)
+    }
+
     /// Which object it is; `None` without a name.
     pub(crate) fn identity(&self) -> Option<Identity> {
         match &self.pod {

@@ -320,7 +320,7 @@ fn tell_unread(
     skipped: &mut Vec<String>,
     unplanned: &mut Unplanned,
 ) {
-    let (version, kind, name) = (document.version(), document.kind(), document.name());
+    let (version, kind, name) = (document.version(), document.kind(), document.shown_name());
     match served::warning(version, kind, &name) {
         Some(warning) => misspelt.push(warning),
         None if matches!(expansion, Expansion::Missing(_)) && unplanned.add(document) => {}

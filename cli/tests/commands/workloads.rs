@@ -60,6 +60,24 @@ fn the_pods_of_workloads_are_planned() {
     assert!(!said.contains("no pods are planned"), "{said}");
 }
 
+#[test]
+fn the_pods_that_operators_would_make_are_warned_of_once_for_each_kind() {
+    let object =
+        |version: &str, kind: &str, name: &str| format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {{}}\n");
+    let topic = object("kafka.strimzi.io/v1", "KafkaTopic", "orders");
+    let all = [object("kafka.strimzi.io/v1", "Kafka", "a"), object("kafka.strimzi.io/v1", "Kafka", "b"), topic.clone()];
+    let says = "warning: no pods are planned for kafka.strimzi.io/v1 Kafka default/a, default/b, which is of no kind that is read here";
+    let said = planned(&[], &all, "0 of 0", says);
+    assert_eq!(said.matches("no pods are planned").count(), 1, "{said}");
+    assert!(said.contains("note: skipped kafka.strimzi.io/v1 KafkaTopic orders"), "{said}");
+    let document = out(&run(&["plan", "-o", "json"], &all));
+    let warned = document.lines().any(|line| line.contains("\"message\": \"no pods are planned for kafka.strimzi.io/v1 Kafka default/a"));
+    assert!(warned, "{document}");
+    // What a decision about nodes needs are the pods that there are.
+    assert!(!err(&run(&["consolidate"], &all)).contains("no pods are planned"));
+    assert!(!planned(&[], &[topic], "0 of 0", "").contains("no pods are planned"));
+}
+
 /// A dump has many that are scaled to zero, and Jobs that have ended.
 #[test]
 fn many_workloads_without_replicas_are_one_note() {
