@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub cluster: String,
     /// Name of the deployment's stack
-    #[arg(long, value_name = "NAME", default_value = "whittle", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "STACK", default_value = "whittle", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub stack: String,
     /// Name of the sweep function, instead of the one that the stack's output SweepFunction names
     #[arg(long, value_name = "NAME", conflicts_with = "stack", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -37,8 +37,11 @@ pub struct Args {
     #[arg(long, conflicts_with = "nodes")]
     pub keep_nodes: bool,
     /// Execute; without it, only show what would be done
-    #[arg(long)]
+    #[arg(short, long)]
     pub yes: bool,
+    /// Only show what would be done, as without --yes
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
     /// Print the command that would be run, without running it
     #[arg(long)]
     pub print: bool,

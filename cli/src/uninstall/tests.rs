@@ -8,6 +8,7 @@ fn args(change: impl FnOnce(&mut Args)) -> Args {
         nodes: Nodes::Drain,
         keep_nodes: false,
         yes: false,
+        dry_run: false,
         print: false,
         region: None,
         profile: None,
@@ -39,6 +40,16 @@ fn ran(args: &Args, aws: &Program) -> (ExitCode, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let code = run(args, aws, &mut out, &mut err).unwrap();
     (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+#[test]
+fn a_dry_run_may_be_asked_for_as_of_other_commands() {
+    use clap::Parser as _;
+    let parse = |words: &[&str]| crate::Cli::try_parse_from([&["whittle", "uninstall", "--cluster", "shop"][..], words].concat());
+    for words in [&[][..], &["--dry-run"], &["-y"], &["--yes"]] {
+        assert!(parse(words).is_ok(), "{words:?}");
+    }
+    assert!(parse(&["--dry-run", "--yes"]).is_err());
 }
 
 #[test]
