@@ -186,7 +186,7 @@ fn read_files(args: &SavingsArgs, stdin: &mut dyn Read, ledger: &mut Ledger) {
                     ledger.fail(empty(&name));
                 }
             }
-            Err(error) => ledger.fail(format!("{name} cannot be read: {error}")),
+            Err(error) => ledger.fail(files::unreadable(path, error).to_string()),
         }
     }
 }

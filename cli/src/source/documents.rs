@@ -255,16 +255,22 @@ const VALUES_MAX: usize = 20_000_000;
 struct YamlError {
     mark: Option<Mark>,
     message: String,
+    /// Whether a number is the reason that no float can hold.
+    is_large_number: bool,
 }
 
 /// A document as JSON, by the rules of kubectl: those of YAML 1.1.
 fn yaml(text: &str) -> Result<Value, YamlError> {
-    let value = fast_yaml(text)?;
-    if !old_scalars::any(text) {
-        return Ok(value);
-    }
-    let unreadable = || YamlError { mark: None, message: "by YAML 1.1 it has a key twice, or a value that is none".to_owned() };
-    manifest::json_of(text).ok_or_else(unreadable)
+    let unreadable = match fast_yaml(text) {
+        Ok(value) if !old_scalars::any(text) => return Ok(value),
+        Ok(_) => {
+            YamlError { mark: None, message: "by YAML 1.1 it has a key twice, or a value that is none".to_owned(), is_large_number: false }
+        }
+        // For kubectl 1e400 is a text, as a quantity may be one.
+        Err(fault) if fault.is_large_number => fault,
+        Err(fault) => return Err(fault),
+    };
+    manifest::json_of(text).ok_or(unreadable)
 }
 
 /// The same by the rules of YAML 1.2, in a third of the time.
@@ -281,7 +287,8 @@ fn fast_yaml(text: &str) -> Result<Value, YamlError> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let place = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let mark = error.location().map(|at| Mark { line: place(at.line()), column: place(at.column()) });
-        YamlError { mark, message: error.to_string() }
+        let is_large_number = matches!(error.without_snippet(), serde_saphyr::Error::NonFiniteFloat { .. });
+        YamlError { mark, message: error.to_string(), is_large_number }
     })
 }
 

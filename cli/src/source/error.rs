@@ -16,7 +16,7 @@ pub enum ReadError {
     Manifest(Vec<String>),
     #[error("there is nothing to look at: name manifests with -f, as in `whittle {command} -f cluster.json`, or a cluster with --context")]
     Nothing { command: String },
-    #[error("there is no object in {}", .0.join(", "))]
+    #[error("there is no object in {}: give manifests, such as `kubectl get -o yaml` prints them", .0.join(", "))]
     NoObjects(Vec<String>),
     /// Refused objects, which were told, might protect pods or nodes, so that nothing can be disrupted safely.
     #[error("nothing is decided, because what is refused may protect pods and nodes: fix it, or leave it out")]

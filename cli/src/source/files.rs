@@ -95,9 +95,19 @@ pub(crate) fn shown(path: &Path) -> String {
     words::printable(&path.display().to_string()).into_owned()
 }
 
+/// The name of an `-f` argument in messages.
+pub(crate) fn named(path: &Path) -> String {
+    if is_stdin(path) { STDIN.to_owned() } else { shown(path) }
+}
+
 #[cfg(test)]
 fn read(path: &Path, stdin: &mut dyn Read) -> Result<Vec<File>, FileError> {
     read_each(path, stdin).into_iter().collect()
+}
+
+/// Why a file cannot be opened.
+pub(crate) fn unreadable(path: &Path, error: io::Error) -> FileError {
+    Fault::from(error).of(path)
 }
 
 /// Reads all `-f` arguments; standard input can be only one of them.

@@ -194,7 +194,7 @@ fn parsed(files: &[PathBuf], may_be_none: bool) -> Result<(ParsedDocuments, Vec<
         }
     }
     if found.is_empty() && !(may_be_none && files.is_empty()) {
-        return Err(ReadError::NoObjects(files.iter().map(|path| files::shown(path)).collect()));
+        return Err(ReadError::NoObjects(files.iter().map(|path| files::named(path)).collect()));
     }
     without.extend(hooks::set_aside(&mut found));
     Ok((found, without))

@@ -146,6 +146,28 @@ fn the_help_documents_the_exit_codes() {
     }
 }
 
+#[test]
+fn every_command_tells_alike_of_a_file_that_is_missing() {
+    for words in [
+        &["plan", "-f"][..],
+        &["consolidate", "-f"],
+        &["compare", "-f"],
+        &["explain", "a", "-f"],
+        &["top", "-f"],
+        &["check", "-f"],
+        &["validate", "-f"],
+        &["convert", "-f"],
+        &["savings"],
+        &["local", "run"],
+        &["sim", "crash"],
+    ] {
+        let ended = whittle(&[words, &["/no/such"]].concat(), "");
+        let wanted = "error: /no/such: cannot be read: No such file or directory: correct its name";
+        assert!(err(&ended).contains(wanted), "{words:?}: {}", err(&ended));
+        assert_eq!((ended.status.code(), out(&ended).as_str()), (Some(2), ""), "{words:?}");
+    }
+}
+
 /// The words that lead to each command, and to those below it.
 fn paths(command: &clap::Command, path: &[String], into: &mut Vec<Vec<String>>) {
     into.push(path.to_vec());

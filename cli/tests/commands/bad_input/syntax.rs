@@ -27,7 +27,11 @@ fn a_list_without_items_is_no_empty_list() {
     for list in [r#"{"kind": "List", "apiVersion": "v1", "items": null}"#, r#"{"kind": "PodList", "apiVersion": "v1", "items": []}"#] {
         refused(&whittle(&["check", "-f", "-"], list), 2, &["there is nothing to check"]);
         refused(&whittle(&["validate", "-f", "-"], list), 2, &["there is nothing to judge"]);
-        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], list), 2, &["there is no object in -"]);
+        refused(
+            &whittle(&["plan", "-f", "-", "--region", "us-east-1"], list),
+            2,
+            &["there is no object in standard input: give manifests"],
+        );
     }
     // A kind of somebody else may be called like a list.
     let other = r#"{"kind": "GuestList", "apiVersion": "example.com/v1", "metadata": {"name": "a"}}"#;
@@ -191,4 +195,9 @@ fn numbers_and_words_mean_in_plans_what_they_mean_to_kubectl() {
     assert!(twice.status.code() != Some(0) && err(&twice).contains("stands twice"), "{}", err(&twice));
     let quoted = plan("{terminationGracePeriodSeconds: 0x1E, containers: [{name: c, env: [{name: a, value: 'yes'}]}]}");
     assert_eq!(quoted.status.code(), Some(0), "{}{}", out(&quoted), err(&quoted));
+    // A text, since no number is as large, and a quantity as it is one.
+    let large = plan("{containers: [{name: c, resources: {requests: {memory: 1e400}}}]}");
+    assert!(large.status.success() && out(&large).starts_with("0 of 1 pods placed"), "{}{}", out(&large), err(&large));
+    let infinite = plan("{containers: [{name: c, resources: {requests: {memory: .inf}}}]}");
+    assert!(err(&infinite).contains(".inf is no number that an object can hold"), "{}", err(&infinite));
 }
