@@ -46,8 +46,9 @@ Examples:
 Exit code: 0 if everything is valid, 1 if something would not work (with --strict also if something is warned of), --node-role could not
 be looked up or the output cannot be written, 2 if the input cannot be read, such as a file that is no YAML.")]
 pub struct Args {
-    /// Manifests: a file, a directory (its *.yaml, *.yml and *.json), or - for standard input
-    #[arg(short, long = "filename")]
+    /// Manifests: a file, a directory (its *.yaml, *.yml and *.json) or - for standard input; may be given more than once. With --context
+    /// these objects count instead of those in the cluster
+    #[arg(short, long = "filename", value_name = "MANIFESTS")]
     pub filename: Vec<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,

@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug, Default)]
 pub struct ClusterArgs {
     /// Look at a cluster that runs: a context of the kubeconfig, or the current one if none is named. It is read with kubectl, with your
-    /// own rights, and not changed. An object of -f counts instead of the one in the cluster
+    /// own rights, and not changed
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = CURRENT, value_parser = context)]
     pub context: Option<String>,
     /// The kubeconfig with the context; without it kubectl's own

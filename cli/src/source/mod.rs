@@ -94,7 +94,7 @@ use whittle_units::Price;
 #[derive(Args, Debug, Clone, Default)]
 pub struct Source {
     /// Manifests: a file, a directory (its *.yaml, *.yml and *.json) or - for standard input; may be given more than once. What
-    /// `kubectl get -o yaml` prints will do.
+    /// `kubectl get -o yaml` prints will do. With --context these objects count instead of those in the cluster
     #[arg(short = 'f', long = "filename", value_name = "MANIFESTS")]
     pub files: Vec<PathBuf>,
     /// What if: manifests that count instead of the objects of the same names in -f, or in the cluster of --context, as if they were

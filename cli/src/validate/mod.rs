@@ -26,8 +26,8 @@ Examples:
 
 Exit code: 0 if everything is accepted, 1 if something is refused or the output cannot be written, 2 if something cannot be read.")]
 pub struct Args {
-    /// A file, a directory (its *.yaml, *.yml and *.json), or - for standard input
-    #[arg(short, long = "filename", required = true)]
+    /// Manifests: a file, a directory (its *.yaml, *.yml and *.json) or - for standard input; may be given more than once
+    #[arg(short, long = "filename", required = true, value_name = "MANIFESTS")]
     pub filename: Vec<PathBuf>,
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
