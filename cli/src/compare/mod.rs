@@ -106,7 +106,7 @@ fn answer(args: &CompareArgs) -> Result<Answer, CompareError> {
     }
     let comparison = fresh::compare(&read, &market, args.packing, args.source.offers.instance_types.is_none());
     Ok(read.answer(match args.output {
-        ReportFormat::Json => output::json(&comparison),
+        ReportFormat::Json => output::json(&comparison, &read.remarks),
         ReportFormat::Text => market.currency.shown(output::text(&comparison)),
         ReportFormat::Markdown => market.currency.shown(markdown(&report::report(&comparison, &read.remarks))),
         ReportFormat::Html => market.currency.shown(html(&report::report(&comparison, &read.remarks))),

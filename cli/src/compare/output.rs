@@ -5,6 +5,7 @@ use crate::listing::first_named;
 use crate::money::{Bill, HOURS_A_MONTH, a_month, cents, counted, percentage, signed};
 use crate::plan::output::dollars;
 use crate::schema::Document;
+use crate::source::remarks::{self, Remark};
 use crate::table::table;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -91,7 +92,7 @@ pub(super) fn cells(names: &[&str], row: &Row) -> Vec<String> {
     out
 }
 
-pub(super) fn json(comparison: &Comparison) -> String {
+pub(super) fn json(comparison: &Comparison, remarks: &[Remark]) -> String {
     let side = |bill: &Bill| {
         let Bill { nodes, unpriced, price } = bill;
         json!({"nodes": nodes, "unpriced": unpriced, "price": dollars(*price), "monthly": cents(price.dollars() * HOURS_A_MONTH)})
@@ -122,6 +123,7 @@ pub(super) fn json(comparison: &Comparison) -> String {
             .collect::<Vec<_>>(),
         "kept": comparison.kept.iter().map(|(node, why)| json!({"node": node, "why": why.to_string()})).collect::<Vec<_>>(),
         "caveats": comparison.caveats,
+        "findings": remarks::json(remarks),
     });
     format!("{:#}\n", Document::Compare.versioned(value))
 }

@@ -16,6 +16,7 @@ use crate::printing::complain;
 use crate::schema::Document;
 use crate::source::left_aside::Known;
 use crate::source::preferences;
+use crate::source::remarks;
 use crate::source::{Answer, Format, InstanceTypesByPool, Manifests, Market, PackingArg, ReadError, Source};
 use clap::Args;
 use history::History;
@@ -134,7 +135,9 @@ fn answer(args: &ExplainArgs) -> Result<Answer, ExplainError> {
         Err(ExplainError::Unknown(wanted.clone(), Vec::new()))
     } else {
         let (read, market) = args.source.read_in("explain", region)?;
-        present((&wanted, args.namespace.as_deref()), read, market, args.packing, args.output)
+        let findings = remarks::json(&read.remarks);
+        let answered = present((&wanted, args.namespace.as_deref()), read, market, args.packing, args.output);
+        if args.output == Format::Json { answered.map(|answer| with_field(answer, "findings", findings)) } else { answered }
     };
     with_history(answered, history, &wanted, args.output)
 }
@@ -148,6 +151,13 @@ pub(crate) fn text_about(name: &str, read: Manifests, market: Market, history: O
     with_history(answered, history, name, Format::Text).map(|answer| answer.text)
 }
 
+/// An answer in JSON with one more field.
+fn with_field(answer: Answer, name: &str, field: Value) -> Answer {
+    let mut document: Value = serde_json::from_str(&answer.text).unwrap_or_default();
+    document[name] = field;
+    answer.with(format!("{document:#}\n"))
+}
+
 /// An answer with what was decided before.
 fn with_history(
     answered: Result<Answer, ExplainError>,
@@ -158,11 +168,7 @@ fn with_history(
     let Some(history) = history else { return answered };
     match (answered, format) {
         (Ok(answer), _) if history.is_empty() => Ok(answer),
-        (Ok(answer), Format::Json) => {
-            let mut value: Value = serde_json::from_str(&answer.text).unwrap_or_default();
-            value["history"] = history.json();
-            Ok(answer.with(format!("{value:#}\n")))
-        }
+        (Ok(answer), Format::Json) => Ok(with_field(answer, "history", history.json())),
         (Ok(answer), Format::Text) => {
             let text = format!("{}\n{}", answer.text, history.text(name, false));
             Ok(answer.with(text))

@@ -175,6 +175,12 @@ fn pods_of_a_change_are_planned_and_those_of_unknown_nodes_are_not() {
     assert!(text.starts_with("You pay $1.3600/h for 4 nodes; Whittle would pay $1.0200/h (-25 %) for 3 nodes"), "{text}");
     assert!(!text.contains("left out on both sides"), "{text}");
 
+    let mut odd = idle();
+    odd.push("apiVersion: example.com/v1\nkind: Gadget\nmetadata: {name: g}\n".to_owned());
+    let findings = json(&odd)["findings"].clone();
+    let is_told = |finding: &Value| finding["level"] == "note" && finding["message"] == "skipped example.com/v1 Gadget g";
+    assert!(findings.as_array().unwrap().iter().any(is_told), "{findings}");
+
     let mut ghost = idle();
     ghost.push(pod("elsewhere", "ghost", "7", ""));
     let value = json(&ghost);

@@ -73,6 +73,8 @@ fn the_pods_that_operators_would_make_are_warned_of_once_for_each_kind() {
     let document = out(&run(&["plan", "-o", "json"], &all));
     let warned = document.lines().any(|line| line.contains("\"message\": \"no pods are planned for kafka.strimzi.io/v1 Kafka default/a"));
     assert!(warned, "{document}");
+    let explained = out(&run(&["explain", "nodepool/default", "-o", "json"], &all));
+    assert!(explained.contains("\"message\": \"no pods are planned for kafka.strimzi.io/v1 Kafka default/a"), "{explained}");
     // What a decision about nodes needs are the pods that there are.
     assert!(!err(&run(&["consolidate"], &all)).contains("no pods are planned"));
     assert!(!planned(&[], &[topic], "0 of 0", "").contains("no pods are planned"));
