@@ -1,5 +1,6 @@
 //! `whittle catalog`: the built-in tables of a region in the form of `--instance-types`, to be corrected and used elsewhere.
 
+use crate::similar::nearest_name;
 use crate::source::{Offers, catalog};
 use clap::Args;
 use std::collections::BTreeSet;
@@ -49,7 +50,11 @@ pub fn run(args: &CatalogArgs, out: &mut dyn Write, err: &mut dyn Write) -> io::
     let known: BTreeSet<String> = types.iter().map(|one| one.name.clone()).collect();
     let unknown: Vec<&String> = args.types.iter().filter(|name| !known.contains(*name)).collect();
     for name in &unknown {
-        writeln!(err, "error: --type {name}: {} does not have this instance type", args.region)?;
+        let remedy = match nearest_name(name, known.iter().cloned()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("`whittle catalog --region {}` prints those that it has", args.region),
+        };
+        writeln!(err, "error: --type {name}: the tables of {} do not have this instance type: {remedy}", args.region)?;
     }
     if !unknown.is_empty() {
         return Ok(ExitCode::from(2));

@@ -168,6 +168,17 @@ fn every_command_tells_alike_of_a_file_that_is_missing() {
     }
 }
 
+#[test]
+fn a_type_that_a_catalog_lacks_is_told_with_a_way_on() {
+    for (name, wanted) in
+        [("m5.lrage", "did you mean m5.large?"), ("nope", "`whittle catalog --region us-east-1` prints those that it has")]
+    {
+        let ended = whittle(&["catalog", "--region", "us-east-1", "--type", name], "");
+        assert_eq!((ended.status.code(), out(&ended).as_str()), (Some(2), ""), "{name}");
+        assert!(err(&ended).contains(&format!("--type {name}: ")) && err(&ended).trim_end().ends_with(wanted), "{}", err(&ended));
+    }
+}
+
 /// The words that lead to each command, and to those below it.
 fn paths(command: &clap::Command, path: &[String], into: &mut Vec<Vec<String>>) {
     into.push(path.to_vec());
