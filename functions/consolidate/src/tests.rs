@@ -8,8 +8,8 @@ mod quotas;
 mod reason;
 mod refused_launches;
 mod refusals;
-mod shadow;
 mod resumed;
+mod shadow;
 mod strays;
 mod surplus;
 
