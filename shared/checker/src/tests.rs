@@ -346,6 +346,34 @@ fn pods_are_spread_over_the_zones_of_the_types_that_a_pool_allows() {
     assert_eq!(world.violated_rules(&plan), ["spread"], "other types are sold in the zone c");
 }
 
+/// Nor where they are only sold of a capacity type that the NodePool does not allow, or without a price, which is not at all.
+#[test]
+fn pods_are_spread_over_the_zones_in_which_the_types_are_sold_as_a_pool_asks() {
+    let mut world = World::new();
+    world.objects.node_pools.retain(|pool| pool.metadata.name == "default");
+    world.objects.pods.retain(|pod| pod.metadata.name.starts_with("even-"));
+    world.objects.nodes.clear();
+    world.nodes.clear();
+    let change = |world: &mut World, change: fn(&mut Offering)| {
+        let mut types = InstanceTypes::clone(&world.catalog["default"]);
+        let offerings = types.change().iter_mut().flat_map(|t| &mut t.offerings);
+        offerings.filter(|offering| offering.zone() == "c").for_each(change);
+        world.catalog.insert("default".into(), Arc::new(types));
+    };
+    change(&mut world, |offering| {
+        offering.requirements.retain(|own| own.key != labels::CAPACITY_TYPE);
+        offering.requirements.push(Requirement::is_in(labels::CAPACITY_TYPE, ["spot"]));
+    });
+    let plan = world.plan();
+    assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (3, Vec::new()));
+    change(&mut world, |offering| offering.requirements.retain(|own| own.key != labels::CAPACITY_TYPE));
+    assert_eq!(world.violated_rules(&plan), ["spread"], "they are sold in the zone c");
+    change(&mut world, |offering| offering.available = false);
+    assert_eq!(world.violated_rules(&plan), ["spread"], "EC2 is out of them");
+    change(&mut world, |offering| offering.price = Price::ZERO);
+    assert_eq!(world.violated_rules(&plan), [""; 0], "they have no price there");
+}
+
 /// Nor is one missing in the zones of a NodePool that gets no nodes now.
 #[test]
 fn pods_are_not_spread_over_the_zones_of_a_pool_that_is_not_ready() {

@@ -4,11 +4,12 @@ use super::type_lists::TypeLists;
 use super::{Findings, kube};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
-use whittle_api::catalog::InstanceType;
+use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{DaemonSet, Namespace, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{LabelSelector, ObjectMeta, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
+use whittle_units::Price;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Domain<'a> {
@@ -528,20 +529,25 @@ fn check_spread(input: &Input<'_>, topology: &Topology<'_>, findings: &mut Findi
 }
 
 /// The domains of `key` that count even when they are empty: those of existing machines with the labels `others`, and those that NodePools
-/// without taints and requirements on it could create, with these labels and one of their types. For hostnames there are none, because a
-/// new host can always be added.
+/// without taints and requirements on it could create, with these labels and one of their types as it is sold. For hostnames there are
+/// none, because a new host can always be added.
 fn known_domains<'a>(input: &Input<'a>, topology: &Topology<'a>, key: &str, others: &[&str]) -> BTreeSet<&'a str> {
     if key == labels::HOSTNAME {
         return BTreeSet::new();
     }
     let plain = |p: &&NodePool| p.serves_pods() && is_unrestricted(p, key);
-    let pools = input.objects.node_pools.iter().filter(plain).filter_map(|p| Some((p, input.catalog.get(&p.metadata.name)?)));
     let has_others = |pool: &NodePool, t: &InstanceType| others.iter().all(|other| gets_label(pool, t, other));
-    let types = pools.flat_map(|(pool, types)| allowed_types(pool, types).filter(move |t| has_others(pool, t)));
-    let stated = types.flat_map(|t| &t.requirements).filter(|r| labels::normalized(&r.key) == key);
-    let offered = stated.filter(|r| r.operator.as_str() == "In").flat_map(|r| &r.values).map(String::as_str);
+    let mut out: BTreeSet<&'a str> = BTreeSet::new();
+    for pool in input.objects.node_pools.iter().filter(plain) {
+        let wanted = Wanted::by(pool);
+        let types = input.catalog.get(&pool.metadata.name).map(|types| &types[..]).unwrap_or_default();
+        for t in types.iter().filter(|t| wanted.admit(&t.requirements) && has_others(pool, t)) {
+            out.extend(values_when_launched(&wanted, t, key));
+        }
+    }
     let existing = topology.machines.iter().filter(|machine| !machine.planned && machine.has_labels(others));
-    offered.chain(existing.filter_map(|machine| machine.certain(key))).collect()
+    out.extend(existing.filter_map(|machine| machine.certain(key)));
+    out
 }
 
 fn check_skew(
@@ -586,18 +592,40 @@ fn check_skew(
     }
 }
 
-/// The types that the requirements and labels of the NodePool allow, whatever EC2 has of them now.
-fn allowed_types<'a>(pool: &'a NodePool, types: &'a [InstanceType]) -> impl Iterator<Item = &'a InstanceType> {
-    let template = &pool.spec.template;
-    let required = template.spec.requirements.iter().map(|r| (r.key.as_str(), r.operator.as_str(), &r.values[..]));
-    let labelled = template.metadata.labels.iter().map(|(key, value)| (key.as_str(), "In", std::slice::from_ref(value)));
-    let mut wanted: BTreeMap<&str, Vec<(&str, &[String])>> = BTreeMap::new();
-    for (key, operator, values) in required.chain(labelled) {
-        wanted.entry(labels::normalized(key)).or_default().push((operator, values));
+/// The values of `key` on machines of a type that a NodePool could launch, whatever EC2 has of it now. What has no price was never sold.
+fn values_when_launched<'a>(wanted: &Wanted<'_>, instance_type: &'a InstanceType, key: &str) -> Vec<&'a str> {
+    if !instance_type.holds_its_overhead() {
+        return Vec::new();
     }
-    types.iter().filter(move |t| {
-        t.requirements.iter().all(|own| {
-            let Some(wanted) = wanted.get(labels::normalized(&own.key)) else { return true };
+    let is_sold = |offering: &&Offering| (offering.available || offering.price > Price::ZERO) && wanted.admit(&offering.requirements);
+    let sold: Vec<&Offering> = instance_type.offerings.iter().filter(is_sold).collect();
+    let is_stated = |r: &&Requirement| labels::normalized(&r.key) == key && r.operator.as_str() == "In";
+    let of_type = instance_type.requirements.iter().filter(is_stated).flat_map(|r| &r.values).map(String::as_str);
+    let is_offered = |value: &str| {
+        sold.iter().any(|offering| offering.requirements.iter().filter(is_stated).all(|r| r.values.iter().any(|own| own == value)))
+    };
+    of_type.filter(|value| is_offered(value)).collect()
+}
+
+/// The requirements and labels of a NodePool, by key: operators and values.
+struct Wanted<'a>(BTreeMap<&'a str, Vec<(&'a str, &'a [String])>>);
+
+impl<'a> Wanted<'a> {
+    fn by(pool: &'a NodePool) -> Self {
+        let template = &pool.spec.template;
+        let required = template.spec.requirements.iter().map(|r| (r.key.as_str(), r.operator.as_str(), &r.values[..]));
+        let labelled = template.metadata.labels.iter().map(|(key, value)| (key.as_str(), "In", std::slice::from_ref(value)));
+        let mut wanted: BTreeMap<&str, Vec<(&str, &[String])>> = BTreeMap::new();
+        for (key, operator, values) in required.chain(labelled) {
+            wanted.entry(labels::normalized(key)).or_default().push((operator, values));
+        }
+        Self(wanted)
+    }
+
+    /// Whether the NodePool allows an instance type or offering with these requirements.
+    fn admit(&self, requirements: &[Requirement]) -> bool {
+        requirements.iter().all(|own| {
+            let Some(wanted) = self.0.get(labels::normalized(&own.key)) else { return true };
             let admits = |value: Option<&str>| wanted.iter().all(|(operator, values)| kube::admits(operator, values, value));
             match own.operator.as_str() {
                 "In" => own.values.iter().any(|value| admits(Some(value.as_str()))),
@@ -605,7 +633,7 @@ fn allowed_types<'a>(pool: &'a NodePool, types: &'a [InstanceType]) -> impl Iter
                 _ => true,
             }
         })
-    })
+    }
 }
 
 /// Whether a node of the NodePool and type certainly has the label.

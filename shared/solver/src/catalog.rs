@@ -51,7 +51,7 @@ pub(crate) struct OfferingKind {
     pub(crate) reservation: Option<ReservationId>,
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
-    /// Types with any offering of the kind: also those that EC2 is out of for now.
+    /// Types with any offering of the kind: also those that EC2 is out of for now, but none without a price.
     pub(crate) sold: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
     pub(crate) price: Arc<IdVec<TypeId, u64>>,
@@ -222,6 +222,18 @@ impl Catalog {
             types.intersect_with(&self.by_key.compatible_types(self.len(), *key, allowed));
         }
         types
+    }
+
+    /// The requirements of the offerings that are compatible with `set`, each with those of `types` that are sold so, whether EC2 has them
+    /// now or not.
+    pub(crate) fn sold(&self, set: &Set, types: &Bits, well_known: impl Fn(&Key) -> bool) -> Vec<(&Set, Bits)> {
+        let mut out = Vec::new();
+        for kind in self.kinds.iter().filter(|kind| kind.sold.intersects(types) && set.compatible(&kind.set, &well_known).is_ok()) {
+            let mut sold = types.clone();
+            sold.intersect_with(&kind.sold);
+            out.push((&kind.set, sold));
+        }
+        out
     }
 
     /// How many types are compatible with this requirement alone.

@@ -10,6 +10,7 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
 use whittle_model::requirements;
 use whittle_model::scheduling::InstanceTypes;
+use whittle_units::Price;
 
 /// The price of what is not available.
 pub(crate) const NO_PRICE: u64 = u64::MAX;
@@ -71,7 +72,7 @@ pub(crate) struct SharedOfferingKind {
     pub(crate) reservation: Option<String>,
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
-    /// Types with any offering of the kind: also those that EC2 is out of for now.
+    /// Types with any offering of the kind: also those that EC2 is out of for now, but none without a price.
     pub(crate) sold: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
     pub(crate) price: Arc<IdVec<TypeId, u64>>,
@@ -256,7 +257,7 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
     let mut kind_of: Map<Set, KindId> = Map::default();
     let mut reservations: Vec<(String, i64)> = Vec::new();
     for (id, t) in order.enumerate() {
-        // A type that cannot even hold its own overhead is never bought; its zones and other labels are domains all the same.
+        // A type that cannot even hold its own overhead is never bought.
         let usable = t.holds_its_overhead();
         for offering in &t.offerings {
             let set = names.set(&requirements::from_requirements(&offering.requirements));
@@ -273,7 +274,8 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
                 }
             }
             let kind = &mut drafts[at];
-            if usable {
+            // Where a type has no spot price, it is not sold as spot.
+            if usable && (offering.available || offering.price > Price::ZERO) {
                 kind.sold.insert(id);
             }
             if offering.available && usable {
@@ -318,7 +320,7 @@ mod tests {
     use super::*;
     use whittle_api::karpenter::Requirement;
     use whittle_model::requirements::Allowed;
-    use whittle_units::{Price, Quantity};
+    use whittle_units::Quantity;
 
     fn instance_type(name: &str, zones: &[&str], cores: i64) -> InstanceType {
         let offering = |zone: &&str| Offering {

@@ -55,7 +55,8 @@ impl<'c> TopologyDomains<'c> {
         let mut out = BTreeSet::new();
         if filter.any_of.is_empty() {
             for (template, types) in &reached {
-                out.extend(values(&self.catalogs[template.catalog], builder.sets.get(template.set), key, types));
+                let (catalog, set) = (&self.catalogs[template.catalog], builder.sets.get(template.set));
+                out.extend(values(catalog, set, key, &catalog.sold(set, types, may_be_undefined)));
             }
         }
         for asked in filter.any_of.iter().map(|asked| builder.sets.get(*asked)) {
@@ -65,7 +66,9 @@ impl<'c> TopologyDomains<'c> {
                 if set.compatible(asked, may_be_undefined).is_ok() {
                     let mut both = types.clone();
                     both.intersect_with(allowed.entry(template.catalog).or_insert_with(|| catalog.allowed_by(asked)));
-                    out.extend(values(catalog, set, key, &both));
+                    let mut narrowed = set.clone();
+                    narrowed.add_all(asked);
+                    out.extend(values(catalog, set, key, &catalog.sold(&narrowed, &both, may_be_undefined)));
                 }
             }
         }
@@ -73,18 +76,24 @@ impl<'c> TopologyDomains<'c> {
     }
 }
 
-/// The values of `key` on nodes of these types and a template with requirements `set`.
-fn values(catalog: &Catalog, set: &Set, key: Key, types: &Bits) -> Vec<Val> {
+/// The values of `key` on nodes of a template with requirements `set` that could be launched by these offers: their requirements, and the
+/// types that are sold so.
+fn values(catalog: &Catalog, set: &Set, key: Key, offers: &[(&Set, Bits)]) -> Vec<Val> {
     let own = set.get(&key);
-    if types.is_empty() {
+    let mut sold = Bits::none(catalog.len());
+    offers.iter().for_each(|(_, types)| sold.union_with(types));
+    if sold.is_empty() {
         return Vec::new();
     }
-    if let Some(values) = catalog.values(key, types) {
-        // The types decide: what a NodePool lists besides, such as a zone without a subnet, no node will have.
-        return values.into_iter().filter(|val| own.is_none_or(|own| own.has(val))).collect();
+    if let Some(mut values) = catalog.values(key, &sold) {
+        // The types decide: what a NodePool lists besides, such as a zone without a subnet, no node will have. Nor will any be in a zone in
+        // which they are only sold of another capacity type.
+        let is_offered = |val: &Val| offers.iter().any(|(set, _)| set.get(&key).is_none_or(|has| has.has(val)));
+        values.retain(|val| own.is_none_or(|own| own.has(val)) && is_offered(val));
+        return values;
     }
     let mut out = own.and_then(Allowed::members).unwrap_or_default().to_vec();
-    for of_type in types.iter().filter_map(|id| catalog.sets[id].get(&key)) {
+    for of_type in sold.iter().filter_map(|id| catalog.sets[id].get(&key)) {
         let both = own.map_or_else(|| of_type.clone(), |own| own.intersect(of_type));
         out.extend_from_slice(both.members().unwrap_or_default());
     }

@@ -469,6 +469,47 @@ fn a_zone_in_which_no_pool_can_launch_is_no_domain() {
     }
 }
 
+/// For Karpenter each zone of a type is a domain, also for a NodePool whose capacity type is not sold there (scheduling 23).
+#[test]
+fn a_zone_in_which_the_capacity_type_is_not_sold_is_no_domain() {
+    let spot = json!({"requirements": [expr(labels::CAPACITY_TYPE, "In", &["spot"])]});
+    let of_spot = json!({"nodeSelector": {labels::CAPACITY_TYPE: "spot"}});
+    for (pool, pods) in [(spot.clone(), json!({})), (json!({}), of_spot.clone()), (spot.clone(), of_spot)] {
+        let mut world = World::new();
+        world.pool("default", pool);
+        world.pods("web", 10, &web(&[by_zone()], pods));
+        after(&mut world, labels::ZONE, &[5, 5]);
+    }
+    // One in which it is out of stock is a domain; without a price it is not sold.
+    for (is_priced, expected) in [(true, [1, 1]), (false, [5, 5])] {
+        let mut world = World::new();
+        world.pool("default", spot.clone());
+        for t in &mut world.types {
+            let mut out_of_stock = t.offerings[0].clone();
+            let third = json!([expr(labels::CAPACITY_TYPE, "In", &["spot"]), expr(labels::ZONE, "In", &[Z[2]])]);
+            out_of_stock.requirements = serde_json::from_value(third).unwrap();
+            out_of_stock.available = false;
+            if !is_priced {
+                out_of_stock.price = whittle_units::Price::ZERO;
+            }
+            t.offerings.push(out_of_stock);
+        }
+        world.pods("web", 10, &web(&[by_zone()], json!({})));
+        after(&mut world, labels::ZONE, &expected);
+    }
+}
+
+/// A node that runs there counts all the same, as for kube-scheduler.
+#[test]
+fn a_zone_with_a_node_is_a_domain_whatever_is_sold_there() {
+    let mut world = World::new();
+    world.pool("default", json!({"requirements": [expr(labels::CAPACITY_TYPE, "In", &["spot"])]}));
+    let third = world.node("third", 1, json!({labels::ZONE: Z[2]}));
+    third.spec.taints = serde_json::from_value(json!([{"key": "full", "effect": "NoSchedule"}])).unwrap();
+    world.pods("web", 10, &web(&[by_zone()], json!({})));
+    after(&mut world, labels::ZONE, &[1, 1]);
+}
+
 /// As for kube-scheduler, which counts only the nodes that a pod's node selector and node affinity allow (scheduling 23). For Karpenter the
 /// zones of every NodePool bound the pods of each.
 #[test]
