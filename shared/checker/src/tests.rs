@@ -312,6 +312,40 @@ fn no_pod_starts_anew_where_its_kind_is_out_of_reach() {
     assert_eq!(world.violated_rules(&plan), ["affinity"], "its kind is in the zone a");
 }
 
+/// On a node that has been initialized for long, a daemon that is not there is not expected any more (scheduling 21).
+#[test]
+fn a_pod_beside_a_daemon_needs_one_that_is_there_or_will_come() {
+    let term = json!([{"labelSelector": {"matchLabels": {"app": "agent"}}, "namespaceSelector": {}, "topologyKey": labels::HOSTNAME}]);
+    let beside = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}});
+    let agent = |name: &str, node: &str| {
+        let mut agent = pod(name, json!({"nodeName": node}));
+        agent["metadata"]["namespace"] = json!("kube-system");
+        agent["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]);
+        agent
+    };
+    let mut world = World::new();
+    world.objects.daemon_sets[0].spec.template.metadata.labels.insert("app".into(), "agent".into());
+    let created = |world: &mut World, time: &str| {
+        world.objects.nodes[0].metadata.creation_timestamp = Some(time.parse().unwrap());
+        world.read_nodes();
+    };
+    created(&mut world, "2025-12-31T23:56:00Z");
+    world.has_pods([pod("old-0", json!({"nodeName": "n1"})), agent("agent-0", "gone"), pod("it-0", json!({"affinity": beside}))]);
+    let plan = world.plan();
+    assert_eq!((plan.placements.len(), world.violated_rules(&plan)), (1, Vec::new()), "{plan:?}");
+    created(&mut world, "2025-12-31T23:54:00Z");
+    assert_eq!(world.violated_rules(&plan), ["affinity"]);
+    for is_ending in [false, true] {
+        let mut here: Pod = serde_json::from_value(agent("agent-1", "n1")).unwrap();
+        here.metadata.deletion_timestamp = is_ending.then(|| "2025-12-31T23:59:00Z".parse().unwrap());
+        let mut world = World { objects: world.objects.clone(), catalog: world.catalog.clone(), ..World::new() };
+        world.objects.pods.push(here);
+        world.read_nodes();
+        assert_eq!(world.violated_rules(&plan), [""; 0], "{is_ending}");
+    }
+}
+
 #[test]
 fn every_machine_will_be_registered() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);

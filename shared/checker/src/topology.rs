@@ -9,7 +9,8 @@ use whittle_api::k8s::{DaemonSet, Namespace, Pod, PodAffinityTerm, PodSpec, Topo
 use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{LabelSelector, ObjectMeta, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
-use whittle_units::Price;
+use whittle_model::state::StateNode;
+use whittle_units::{Price, SignedDuration, Timestamp};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Domain<'a> {
@@ -26,8 +27,12 @@ struct Machine<'a> {
     domains: BTreeMap<&'a str, Vec<Domain<'a>>>,
     bound: Vec<&'a Pod>,
     placed: Vec<&'a Pod>,
+    /// Bound pods that are being deleted: they count for nothing, but that of a DaemonSet has a successor.
+    ending: Vec<&'a Pod>,
     /// It does not exist yet.
     planned: bool,
+    /// Pods of DaemonSets may still come: it is initialized a short time ago, or not at all.
+    awaits_daemons: bool,
 }
 
 impl<'a> Machine<'a> {
@@ -259,13 +264,17 @@ fn machines_with_pods<'a>(input: &Input<'a>, plan: &Plan, names: &[String], pods
     let placements: BTreeMap<&str, &Placement> = plan.placements.iter().rev().map(|p| (p.node.as_str(), p)).collect();
     let find = |list: &[PodRef]| list.iter().filter_map(|p| pods.get(&p.key()).copied()).collect::<Vec<_>>();
     let nodes = input.nodes.iter().map(|node| {
-        let bound = node.pods.iter().map(|p| &input.objects.pods[*p]);
+        let all = node.pods.iter().map(|p| &input.objects.pods[*p]);
+        let (ending, bound): (Vec<&Pod>, Vec<&Pod>) = all.partition(|p| p.metadata.deletion_timestamp.is_some());
         Machine {
             name: node.name().to_owned(),
             domains: BTreeMap::new(),
-            bound: bound.filter(|p| p.metadata.deletion_timestamp.is_none() && !moved.contains(&p.metadata.key())).collect(),
+            bound: bound.into_iter().filter(|p| !moved.contains(&p.metadata.key())).collect(),
             placed: placements.get(node.name()).map(|p| find(&p.pods)).unwrap_or_default(),
+            ending,
             planned: false,
+            awaits_daemons: !node.initialized()
+                || initialized_since(node).is_some_and(|since| input.now.duration_since(since) < DAEMONS_COME),
         }
     });
     let claims = plan.claims.iter().zip(names).map(|(claim, name)| Machine {
@@ -273,9 +282,20 @@ fn machines_with_pods<'a>(input: &Input<'a>, plan: &Plan, names: &[String], pods
         domains: BTreeMap::new(),
         bound: Vec::new(),
         placed: find(&claim.pods),
+        ending: Vec::new(),
         planned: true,
+        awaits_daemons: true,
     });
     nodes.chain(claims).collect()
+}
+
+/// How long an initialized node may lack pods of DaemonSets that will come.
+const DAEMONS_COME: SignedDuration = SignedDuration::from_mins(5);
+
+/// When a node became one that pods are bound to: without a NodeClaim, when it was created.
+fn initialized_since(node: &StateNode) -> Option<Timestamp> {
+    let Some(claim) = &node.claim else { return node.node.as_ref()?.metadata.creation_timestamp };
+    claim.status.conditions.iter().find(|condition| condition.type_ == "Initialized")?.last_transition_time
 }
 
 /// Topology keys of all rules that apply to these pods.
@@ -455,7 +475,7 @@ fn check_affinities<'a>(topology: &mut Topology<'a>, at: usize, pod: &'a Pod, fi
     let exists = domains.any(|(domain, domain_pods)| matches!(domain, Domain::Of(_)) && other(&domain_pods.all, pod).is_some());
     let is_first = !exists && kube::all_select(&near.required, pod, pod, topology.namespaces);
     let topology = &*topology;
-    let needs_no_other = || is_first || is_met_by_daemon(topology, pod, &near.required);
+    let needs_no_other = || is_first || is_met_by_daemon(topology, &topology.machines[at], pod, &near.required);
     for (key, selected) in by_key {
         check_affinity(&topology.machines[at], (at, pod), key, &selected, needs_no_other, findings);
     }
@@ -484,9 +504,13 @@ fn check_affinity(
         .expect(holds, &machine.name, "affinity", || format!("{} requires a pod that is not in its domain of {key}", pod.metadata.key()));
 }
 
-/// Whether some DaemonSet has a pod that all terms select on every node of the right labels whose taints the pod tolerates. That the labels
-/// are right is for the solver to see to, as with daemons that only may run.
-fn is_met_by_daemon(topology: &Topology<'_>, pod: &Pod, terms: &[PodAffinityTerm]) -> bool {
+/// Whether some DaemonSet has a pod that all terms select on every node of the right labels whose taints the pod tolerates, and one may
+/// still come to this machine. That the labels are right is for the solver to see to, as with daemons that only may run.
+fn is_met_by_daemon(topology: &Topology<'_>, machine: &Machine<'_>, pod: &Pod, terms: &[PodAffinityTerm]) -> bool {
+    let is_replaced = || machine.ending.iter().any(|ending| kube::all_select(terms, pod, ending, topology.namespaces));
+    if !machine.awaits_daemons && !is_replaced() {
+        return false;
+    }
     let meets = |daemon: &Pod| {
         let tolerations = &daemon.spec.tolerations;
         let for_all = |effect: &str| {

@@ -6,10 +6,14 @@ use super::groups::PodSelection;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use whittle_api::k8s::{DaemonSet, Pod, PodAffinityTerm, PodSpec, Taint, TaintEffect, Toleration};
-use whittle_api::labels;
+use whittle_api::{conditions, labels};
 use whittle_model::pods;
-use whittle_model::requirements::{Requirements, from_labels};
+use whittle_model::requirements::{Allowed, Requirements, from_labels};
 use whittle_model::state::StateNode;
+use whittle_units::{SignedDuration, Timestamp};
+
+/// How long a node that is initialized may lack pods of DaemonSets that are still expected: their controllers make them within seconds.
+const EXPECTED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The DaemonSets that stay and whose pods need no others. They are read when the first pod needs them: few clusters have one that does.
 #[derive(Default)]
@@ -27,7 +31,8 @@ struct FutureDaemon {
 
 impl FutureDaemons {
     /// The node constraints of the DaemonSet whose pods meet the required affinity of `pod`, which selects `near`, on each node that `pod`
-    /// may use. `None` if that affinity is not by host alone, or if none does, or not in one place alone.
+    /// may use, without the nodes that lack such a pod for good. `None` if that affinity is not by host alone, or if none does, or not in
+    /// one place alone.
     pub(crate) fn place_beside(&self, builder: &ProblemBuilder<'_>, pod: &Pod, near: &PodSelection) -> Option<Requirements> {
         let terms = &pod.spec.affinity.as_ref()?.pod_affinity.as_ref()?.required;
         if terms.iter().any(|term| term.topology_key != labels::HOSTNAME) {
@@ -48,7 +53,17 @@ impl FutureDaemons {
         let (first, others) = counted.split_first()?;
         // Of alternatives the pod could not know which will hold.
         let [place] = &first.places[..] else { return None };
-        others.iter().all(|other| other.places == first.places).then(|| place.clone())
+        if others.iter().any(|other| other.places != first.places) {
+            return None;
+        }
+        let mut place = place.clone();
+        let nodes = builder.input.nodes.iter().filter(|node| from_labels(node.labels()).compatible(&place, |_| false).is_ok());
+        let lacking: Vec<String> =
+            nodes.filter(|node| lacks(builder, node, near, &counted)).map(|node| node.hostname().to_owned()).collect();
+        if !lacking.is_empty() {
+            place.add(labels::HOSTNAME.to_owned(), Allowed::except(lacking));
+        }
+        Some(place)
     }
 
     /// The DaemonSets whose pods are made and are among those of `selections`: their place in the list, and a pod as the template has it.
@@ -89,6 +104,26 @@ impl FutureDaemon {
         pods::untolerated(&self.pod.spec.tolerations, &taints).is_empty()
             && self.places.iter().any(|place| has_label.compatible(place, |_| false).is_ok())
     }
+}
+
+/// Whether no pod that `near` selects is on an initialized node, and none of these daemons is expected there any more, as where its pod has
+/// no room, or is refused. One that is terminating will have a successor.
+fn lacks(builder: &ProblemBuilder<'_>, node: &StateNode, near: &PodSelection, daemons: &[&FutureDaemon]) -> bool {
+    let input = builder.input;
+    let is_near = |pod: &Pod| near.selects(&pod.metadata.namespace, &pod.metadata.labels);
+    let is_expected = || is_new(node, input.now) && daemons.iter().any(|daemon| daemon.is_due_on(node));
+    node.initialized() && !node.pods.iter().any(|&at| is_near(&input.objects.pods[at])) && !is_expected()
+}
+
+/// Whether the node was initialized a short time ago. One without a NodeClaim counts from its creation.
+fn is_new(node: &StateNode, now: Timestamp) -> bool {
+    let since = match (&node.claim, &node.node) {
+        (Some(claim), _) => {
+            conditions::find(&claim.status.conditions, conditions::INITIALIZED).and_then(|initialized| initialized.last_transition_time)
+        }
+        (None, node) => node.as_ref().and_then(|node| node.metadata.creation_timestamp),
+    };
+    since.is_some_and(|since| now.duration_since(since) < EXPECTED_FOR)
 }
 
 fn read(builder: &ProblemBuilder<'_>) -> Vec<FutureDaemon> {

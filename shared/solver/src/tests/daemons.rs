@@ -447,12 +447,53 @@ fn no_machine_is_launched_beside_a_daemon_that_will_not_be_there() {
     world.node("lacks-it-too", 4, json!({labels::ARCH: "arm64"}));
     assert_eq!((world.plan().claims.len(), left(&world.plan())), (0, vec!["it"]), "nobody makes its pods");
     full_with_agent(&mut world, "agent");
-    let plan = world.plan();
-    assert_eq!((plan.claims.len(), plan.placements.len()), (0, 1), "somebody does");
+    assert_eq!(made(&world), (1, 0), "somebody does, but not there");
+    world.objects.nodes[1].metadata.creation_timestamp = Some(now());
+    assert_eq!(made(&world), (0, 1), "it will be there");
     world.objects.nodes.retain(|node| node.metadata.name == "full");
     assert_eq!(world.plan().claims.len(), 1);
     world.objects.daemon_sets[0].metadata.deletion_timestamp = Some(now());
     assert_eq!(left(&world.plan()), ["it"], "it is being deleted");
+}
+
+/// The new machines of a plan, and the existing ones that it fills.
+fn made(world: &World) -> (usize, usize) {
+    let plan = world.plan();
+    (plan.claims.len(), plan.placements.len())
+}
+
+/// Where the daemon's own pod has no room, or is refused, the pod would wait for good, and get no machine (scheduling 21).
+#[test]
+fn a_node_that_has_lacked_the_daemon_for_long_is_no_place_beside_it() {
+    let beside = |state: &str, minutes: i64| {
+        let mut world = beside_an_agent(json!({}), json!({}));
+        full_with_agent(&mut world, "agent");
+        let since = (now() - whittle_units::SignedDuration::from_mins(minutes)).to_string();
+        let initialized = json!([{"type": "Initialized", "status": "True", "reason": "Initialized", "lastTransitionTime": since}]);
+        let (_, claim) = world.managed("other", state, 4, json!({labels::ARCH: "arm64"}));
+        claim.status.conditions = serde_json::from_value(initialized).unwrap();
+        world
+    };
+    for (state, minutes, expected) in
+        [("launched", 60, (0, 1)), ("registered", 60, (0, 1)), ("initialized", 4, (0, 1)), ("initialized", 6, (1, 0))]
+    {
+        assert_eq!(made(&beside(state, minutes)), expected, "{state}, {minutes}");
+    }
+    // It is there, or a successor of it will be, or another pod of the kind.
+    for (app, is_ending, expected) in [("agent", false, (0, 1)), ("agent", true, (0, 1)), ("older", false, (1, 0))] {
+        let mut world = beside("initialized", 6);
+        let other = world.pod("other-agent", json!({"nodeName": "other", "labels": {"app": app}}));
+        other.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+        other.metadata.deletion_timestamp = is_ending.then(now);
+        assert_eq!(made(&world), expected, "{app}, {is_ending}");
+    }
+    // A node that has not been there for long, and whose taint the daemon does not tolerate.
+    let mut world = beside_an_agent(json!({}), json!({"tolerations": [{"key": "node.kubernetes.io/odd", "operator": "Exists"}]}));
+    full_with_agent(&mut world, "agent");
+    let node = world.node("odd", 4, json!({labels::ARCH: "arm64"}));
+    node.metadata.creation_timestamp = Some(now());
+    node.spec.taints = serde_json::from_value(json!([{"key": "node.kubernetes.io/odd", "effect": "NoSchedule"}])).unwrap();
+    assert_eq!(made(&world), (1, 0));
 }
 
 /// The pods that run may be of an older template.
