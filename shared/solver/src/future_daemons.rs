@@ -32,7 +32,7 @@ struct FutureDaemon {
 impl FutureDaemons {
     /// The node constraints of the DaemonSet whose pods meet the required affinity of `pod`, which selects `near`, on each node that `pod`
     /// may use, without the nodes that lack such a pod for good. `None` if that affinity is not by host alone, or if none does, or not in
-    /// one place alone.
+    /// one place alone, or if its pods are refused on some node.
     pub(crate) fn place_beside(&self, builder: &ProblemBuilder<'_>, pod: &Pod, near: &PodSelection) -> Option<Requirements> {
         let terms = &pod.spec.affinity.as_ref()?.pod_affinity.as_ref()?.required;
         if terms.iter().any(|term| term.topology_key != labels::HOSTNAME) {
@@ -57,11 +57,14 @@ impl FutureDaemons {
             return None;
         }
         let mut place = place.clone();
-        let nodes = builder.input.nodes.iter().filter(|node| from_labels(node.labels()).compatible(&place, |_| false).is_ok());
-        let lacking: Vec<String> =
-            nodes.filter(|node| lacks(builder, node, near, &counted)).map(|node| node.hostname().to_owned()).collect();
+        let is_place = |node: &&StateNode| !node.marked_for_deletion && from_labels(node.labels()).compatible(&place, |_| false).is_ok();
+        let nodes = builder.input.nodes.iter().filter(is_place);
+        let lacking: Vec<&StateNode> = nodes.filter(|node| lacks(builder, node, near, &counted)).collect();
+        if are_refused(builder, &lacking, &counted) {
+            return None;
+        }
         if !lacking.is_empty() {
-            place.add(labels::HOSTNAME.to_owned(), Allowed::except(lacking));
+            place.add(labels::HOSTNAME.to_owned(), Allowed::except(lacking.iter().map(|node| node.hostname().to_owned())));
         }
         Some(place)
     }
@@ -104,6 +107,16 @@ impl FutureDaemon {
         pods::untolerated(&self.pod.spec.tolerations, &taints).is_empty()
             && self.places.iter().any(|place| has_label.compatible(place, |_| false).is_ok())
     }
+
+    /// The nodes that its pods are on or are made for.
+    fn nodes<'p>(&self, builder: &ProblemBuilder<'p>) -> Vec<&'p str> {
+        let own = &self.pod.metadata;
+        let is_own = |pod: &&Pod| {
+            let mut owners = pod.metadata.owner_references.iter();
+            pods::is_daemon_owned(pod) && pod.metadata.namespace == own.namespace && owners.any(|owner| owner.name == own.name)
+        };
+        builder.input.objects.pods.iter().filter(is_own).flat_map(named_nodes).collect()
+    }
 }
 
 /// Whether no pod that `near` selects is on an initialized node, and none of these daemons is expected there any more, as where its pod has
@@ -113,6 +126,27 @@ fn lacks(builder: &ProblemBuilder<'_>, node: &StateNode, near: &PodSelection, da
     let is_near = |pod: &Pod| near.selects(&pod.metadata.namespace, &pod.metadata.labels);
     let is_expected = || is_new(node, input.now) && daemons.iter().any(|daemon| daemon.is_due_on(node));
     node.initialized() && !node.pods.iter().any(|&at| is_near(&input.objects.pods[at])) && !is_expected()
+}
+
+/// Whether one of these nodes should have a pod of the daemons for which none is made, as for lack of a quota: then it would be missing on
+/// a new machine, too.
+fn are_refused(builder: &ProblemBuilder<'_>, lacking: &[&StateNode], daemons: &[&FutureDaemon]) -> bool {
+    if lacking.is_empty() {
+        return false;
+    }
+    let nodes: BTreeSet<&str> = daemons.iter().flat_map(|daemon| daemon.nodes(builder)).collect();
+    let is_made_for = |state: &StateNode| state.node.as_ref().is_some_and(|node| nodes.contains(node.metadata.name.as_str()));
+    lacking.iter().any(|node| !is_made_for(node) && daemons.iter().any(|daemon| daemon.is_due_on(node)))
+}
+
+/// The node of a pod of a DaemonSet: while it is pending, its controller names it in the node affinity.
+fn named_nodes(pod: &Pod) -> Vec<&str> {
+    if pod.is_bound() {
+        return vec![pod.spec.node_name.as_str()];
+    }
+    let required = pod.spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref()).and_then(|n| n.required.as_ref());
+    let terms = required.map(|required| &required.node_selector_terms[..]).unwrap_or_default();
+    terms.iter().flat_map(|term| &term.match_fields).flat_map(|field| &field.values).map(String::as_str).collect()
 }
 
 /// Whether the node was initialized a short time ago. One without a NodeClaim counts from its creation.

@@ -447,7 +447,10 @@ fn no_machine_is_launched_beside_a_daemon_that_will_not_be_there() {
     world.node("lacks-it-too", 4, json!({labels::ARCH: "arm64"}));
     assert_eq!((world.plan().claims.len(), left(&world.plan())), (0, vec!["it"]), "nobody makes its pods");
     full_with_agent(&mut world, "agent");
-    assert_eq!(made(&world), (1, 0), "somebody does, but not there");
+    assert_eq!((made(&world), left(&world.plan())), ((0, 0), vec!["it"]), "somebody does, but not for that node");
+    let mut made_for_it = world.clone();
+    pending_agent(&mut made_for_it, "lacks-it-too");
+    assert_eq!(made(&made_for_it), (1, 0), "there it has no room");
     world.objects.nodes[1].metadata.creation_timestamp = Some(now());
     assert_eq!(made(&world), (0, 1), "it will be there");
     world.objects.nodes.retain(|node| node.metadata.name == "full");
@@ -456,18 +459,27 @@ fn no_machine_is_launched_beside_a_daemon_that_will_not_be_there() {
     assert_eq!(left(&world.plan()), ["it"], "it is being deleted");
 }
 
+/// Adds a pod of the agent of [`beside_an_agent`] that its controller has made for a node on which it has no room.
+fn pending_agent(world: &mut World, node: &str) {
+    let owner = json!({"owners": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]});
+    let pinned = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
+        [{"matchFields": [expr("metadata.name", "In", &[node])]}]}}}});
+    world.pod(&format!("agent-of-{node}"), all(&[owner, pinned, json!({"labels": {"app": "agent"}})]));
+}
+
 /// The new machines of a plan, and the existing ones that it fills.
 fn made(world: &World) -> (usize, usize) {
     let plan = world.plan();
     (plan.claims.len(), plan.placements.len())
 }
 
-/// Where the daemon's own pod has no room, or is refused, the pod would wait for good, and get no machine (scheduling 21).
+/// Where the daemon's own pod has no room, the pod would wait for good, and get no machine (scheduling 21).
 #[test]
 fn a_node_that_has_lacked_the_daemon_for_long_is_no_place_beside_it() {
     let beside = |state: &str, minutes: i64| {
         let mut world = beside_an_agent(json!({}), json!({}));
         full_with_agent(&mut world, "agent");
+        pending_agent(&mut world, "other");
         let since = (now() - whittle_units::SignedDuration::from_mins(minutes)).to_string();
         let initialized = json!([{"type": "Initialized", "status": "True", "reason": "Initialized", "lastTransitionTime": since}]);
         let (_, claim) = world.managed("other", state, 4, json!({labels::ARCH: "arm64"}));
@@ -493,7 +505,7 @@ fn a_node_that_has_lacked_the_daemon_for_long_is_no_place_beside_it() {
     let node = world.node("odd", 4, json!({labels::ARCH: "arm64"}));
     node.metadata.creation_timestamp = Some(now());
     node.spec.taints = serde_json::from_value(json!([{"key": "node.kubernetes.io/odd", "effect": "NoSchedule"}])).unwrap();
-    assert_eq!(made(&world), (1, 0));
+    assert_eq!(made(&world), (1, 0), "nor is it made for that node");
 }
 
 /// The pods that run may be of an older template.
