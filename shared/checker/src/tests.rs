@@ -346,6 +346,24 @@ fn a_pod_beside_a_daemon_needs_one_that_is_there_or_will_come() {
     }
 }
 
+/// In the zone of a new machine there is a daemon if there is one on it; in its rack there need not be.
+#[test]
+fn a_pod_in_the_zone_of_a_daemon_may_be_the_first_there() {
+    let beside = |key: &str| {
+        let term = json!([{"labelSelector": {"matchLabels": {"app": "agent"}}, "namespaceSelector": {}, "topologyKey": key}]);
+        pod("it-0", json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}))
+    };
+    let mut world = World::new();
+    world.objects.daemon_sets[0].spec.template.metadata.labels.insert("app".into(), "agent".into());
+    world.objects.node_pools[0].spec.template.metadata.labels.insert("rack".into(), "r1".into());
+    world.objects.nodes.clear();
+    world.has_pods([pod("old-0", json!({"nodeName": "gone"})), beside(labels::ZONE)]);
+    let plan = world.plan();
+    assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (1, Vec::new()));
+    world.has_pods([pod("old-0", json!({"nodeName": "gone"})), beside("rack")]);
+    assert_eq!(world.violated_rules(&plan), ["affinity"]);
+}
+
 #[test]
 fn every_machine_will_be_registered() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);

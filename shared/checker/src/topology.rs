@@ -521,7 +521,8 @@ fn is_met_by_daemon(topology: &Topology<'_>, machine: &Machine<'_>, pod: &Pod, t
         let tolerant = for_all("NoSchedule") && for_all("NoExecute") || own.all(|t| tolerations.contains(t));
         tolerant && kube::all_select(terms, pod, daemon, topology.namespaces)
     };
-    terms.iter().all(|term| term.topology_key == labels::HOSTNAME) && topology.daemons.iter().any(meets)
+    // Its pod will be on the machine, and so in its zone.
+    terms.iter().all(|term| [labels::HOSTNAME, labels::ZONE].contains(&term.topology_key.as_str())) && topology.daemons.iter().any(meets)
 }
 
 /// A pod of each DaemonSet that stays, as its controller will make it, with what others heed of it.

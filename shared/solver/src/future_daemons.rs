@@ -1,5 +1,5 @@
-//! Where pods of DaemonSets will be: who has to be on the host of one goes where that one goes, and who must not be there goes elsewhere
-//! (scheduling 21).
+//! Where pods of DaemonSets will be: who has to be on the host of one, or in its zone, goes where that one goes, and who must not be there
+//! goes elsewhere (scheduling 21).
 
 use super::builder::ProblemBuilder;
 use super::groups::PodSelection;
@@ -31,14 +31,20 @@ struct FutureDaemon {
 
 impl FutureDaemons {
     /// The node constraints of the DaemonSet whose pods meet the required affinity of `pod`, which selects `near`, on each node that `pod`
-    /// may use, without the nodes that lack such a pod for good. `None` if that affinity is not by host alone, or if none does, or not in
-    /// one place alone, or if its pods are refused on some node.
+    /// may use, without the nodes that lack such a pod for good. `None` if that affinity is by other keys than host and zone, or by zone
+    /// alone and met in a zone where the pod may go, or by its own kind, or if no DaemonSet meets it, or not in one place alone, or if its
+    /// pods are refused on some node.
     pub(crate) fn place_beside(&self, builder: &ProblemBuilder<'_>, pod: &Pod, near: &PodSelection) -> Option<Requirements> {
         let terms = &pod.spec.affinity.as_ref()?.pod_affinity.as_ref()?.required;
-        if terms.iter().any(|term| term.topology_key != labels::HOSTNAME) {
+        let has_key = |key: &str| terms.iter().any(|term| term.topology_key == key);
+        if terms.iter().any(|term| ![labels::HOSTNAME, labels::ZONE].contains(&term.topology_key.as_str())) {
             return None;
         }
         let own = pods::daemon_terms(pod);
+        let is_own_kind = || near.selects(&pod.metadata.namespace, &pod.metadata.labels);
+        if !has_key(labels::HOSTNAME) && (is_own_kind() || has_kin_in_reach(builder, &own, near)) {
+            return None;
+        }
         let meets = |daemon: &&FutureDaemon| {
             let Pod { metadata, spec, .. } = &daemon.pod;
             near.selects(&metadata.namespace, &metadata.labels)
@@ -63,8 +69,11 @@ impl FutureDaemons {
         if are_refused(builder, &lacking, &counted) {
             return None;
         }
-        if !lacking.is_empty() {
-            place.add(labels::HOSTNAME.to_owned(), Allowed::except(lacking.iter().map(|node| node.hostname().to_owned())));
+        let is_outside = |node: &&StateNode| has_key(labels::ZONE) && node.node.is_some() && !node.labels().contains_key(labels::ZONE);
+        let without_zone = builder.input.nodes.iter().filter(is_outside);
+        let closed: BTreeSet<&str> = lacking.iter().copied().chain(without_zone).map(StateNode::hostname).collect();
+        if !closed.is_empty() {
+            place.add(labels::HOSTNAME.to_owned(), Allowed::except(closed.into_iter().map(str::to_owned)));
         }
         Some(place)
     }
@@ -126,6 +135,15 @@ fn lacks(builder: &ProblemBuilder<'_>, node: &StateNode, near: &PodSelection, da
     let is_near = |pod: &Pod| near.selects(&pod.metadata.namespace, &pod.metadata.labels);
     let is_expected = || is_new(node, input.now) && daemons.iter().any(|daemon| daemon.is_due_on(node));
     node.initialized() && !node.pods.iter().any(|&at| is_near(&input.objects.pods[at])) && !is_expected()
+}
+
+/// Whether pods that `near` selects run in a zone that one of the pod's own alternatives allows: then it has to go to such a zone.
+fn has_kin_in_reach(builder: &ProblemBuilder<'_>, own: &[Requirements], near: &PodSelection) -> bool {
+    let input = builder.input;
+    let is_kin = |pod: &Pod| !pod.metadata.is_deleting() && near.selects(&pod.metadata.namespace, &pod.metadata.labels);
+    let is_in_reach = |zone: &String| own.iter().any(|own| own.get(labels::ZONE).is_none_or(|allowed| allowed.has(zone)));
+    let mut nodes = input.nodes.iter().filter(|node| node.labels().get(labels::ZONE).is_some_and(is_in_reach));
+    nodes.any(|node| node.pods.iter().any(|&at| is_kin(&input.objects.pods[at])))
 }
 
 /// Whether one of these nodes should have a pod of the daemons for which none is made, as for lack of a quota: then it would be missing on

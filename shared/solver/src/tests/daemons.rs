@@ -399,7 +399,7 @@ fn a_pod_beside_a_daemon_goes_where_the_daemon_will_be() {
 
 #[test]
 fn a_pod_beside_a_daemon_waits_where_the_daemon_may_not_be() {
-    let far = hard("podAffinity", near(labels::ZONE, "agent"));
+    let far = hard("podAffinity", near("rack", "agent"));
     let other = hard("podAffinity", near(labels::HOSTNAME, "somebody-else"));
     for pod in [far, other, json!({"nodeSelector": {labels::ARCH: "amd64"}}), json!({"namespace": "elsewhere"})] {
         let shown = pod.to_string();
@@ -411,6 +411,36 @@ fn a_pod_beside_a_daemon_waits_where_the_daemon_may_not_be() {
     // One of two alternatives: which nodes have it is not known.
     let either = required(&[&[expr("size", "In", &["small"])], &[expr("size", "In", &["large"])]]);
     assert_eq!(left(&beside_an_agent(either, json!({})).plan()), ["it"]);
+}
+
+/// On the machine that it gets there is a daemon, in the same zone (scheduling 21). For Karpenter there is none until another pod has a
+/// machine launched.
+#[test]
+fn a_pod_in_the_zone_of_a_daemon_starts_beside_one_where_none_runs() {
+    let in_zone = |more: Value| beside_an_agent(json!({}), all(&[hard("podAffinity", near(labels::ZONE, "agent")), more]));
+    let with_one = |more: Value| {
+        let mut world = in_zone(more);
+        full_with_agent(&mut world, "agent");
+        world.objects.nodes[0].metadata.labels.insert(labels::ZONE.into(), Z[1].into());
+        // It is in no zone.
+        world.node("hybrid", 4, json!({labels::ARCH: "arm64"})).metadata.creation_timestamp = Some(now());
+        world
+    };
+    let types = |world: &World| world.plan().claims.iter().map(|claim| claim.instance_types.to_vec()).collect::<Vec<_>>();
+    assert_eq!(types(&in_zone(json!({}))), [["arm-instance-type"]]);
+    // One of several alike may start anywhere.
+    assert!(types(&in_zone(json!({"labels": {"app": "agent"}})))[0].len() > 1);
+    // Where one runs, the pod goes to its zone, to a machine without the daemon as well.
+    let world = with_one(json!({}));
+    let plan = world.plan();
+    assert_eq!((asks(&plan, 0, labels::ZONE), made(&world)), ("In [test-zone-2]".to_owned(), (1, 0)));
+    assert!(plan.claims[0].instance_types.len() > 1);
+    // And if it may not go there, to one with the daemon.
+    let world = with_one(json!({"nodeSelector": {labels::ZONE: Z[0]}}));
+    assert_eq!(
+        (asks(&world.plan(), 0, labels::ZONE), types(&world)),
+        ("In [test-zone-1]".to_owned(), vec![vec!["arm-instance-type".to_owned()]])
+    );
 }
 
 /// Adds a node that the agent of [`beside_an_agent`] fills, with a pod that has this label.
