@@ -53,9 +53,10 @@ pub(crate) struct DaemonFit {
     /// Types whose daemons use a host port of the pod, or are among those that it must avoid.
     pub(crate) clashing: Bits,
     pub(crate) port: Option<(HostPort, HostPort)>,
-    /// Types that run a daemon which the pod must avoid, and the first of these. They are among those that clash.
+    /// Types that run a daemon which the pod must avoid, and the first of these, with whether the pod's own anti-affinity says so. They are
+    /// among those that clash.
     pub(crate) beside: Bits,
-    pub(crate) avoided: Option<String>,
+    pub(crate) avoided: Option<(String, bool)>,
     /// Types with room for the pod and their daemons.
     pub(crate) room: Bits,
     /// Those of them whose daemons do not clash with the pod.
@@ -101,9 +102,11 @@ impl DaemonFit {
             out.groups.push(TypesWithDaemons { types: some, overhead: group.overhead.clone() });
         }
         out.daemons = least.unwrap_or_default();
-        for daemon in problem.pools[pool].avoided.iter().filter(|daemon| class.avoids.contains(&daemon.at)) {
-            out.beside.union_with(&daemon.types);
-            out.avoided.get_or_insert_with(|| daemon.name.clone());
+        for daemon in &problem.pools[pool].avoided {
+            if let Some(by_pod) = class.avoids.get(&daemon.at) {
+                out.beside.union_with(&daemon.types);
+                out.avoided.get_or_insert_with(|| (daemon.name.clone(), *by_pod));
+            }
         }
         out.beside.intersect_with(types);
         out.clashing.union_with(&out.beside);

@@ -54,7 +54,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
     let groups = builder.groups.finish(&builder.names, &meter);
     let selecting = SelectingGroups::of(&groups, &builder.groups.sequence(&builder.names));
     class_groups::join(&mut classes, &groups, &selecting);
-    let to_avoid: BTreeSet<usize> = classes.list.iter().flat_map(|class| class.avoids.iter().copied()).collect();
+    let to_avoid: BTreeSet<usize> = classes.list.iter().flat_map(|class| class.avoids.keys().copied()).collect();
     let Pools { list: pools, unusable: unusable_pools, catalogs, reservations } =
         pools::build(&mut builder, &classes.dims, (&daemons, &future_daemons), &to_avoid);
     let topology_domains = TopologyDomains::of(&pools, &unusable_pools, &catalogs, &groups, &builder);

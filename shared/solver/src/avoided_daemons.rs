@@ -1,15 +1,16 @@
-//! DaemonSets whose pods a pod must not be beside: no new machine takes it on which they are sure to run (scheduling 21).
+//! DaemonSets whose pods a pod must not be beside, or that must not be beside it: no new machine takes it on which they are sure to run
+//! (scheduling 21).
 
 use super::bits::Bits;
 use super::builder::ProblemBuilder;
 use super::catalog::Catalog;
-use super::future_daemons::FutureDaemons;
+use super::future_daemons::{FutureDaemons, tolerates_everything};
 use super::groups::PodSelection;
 use super::ids::{IdVec, SetId, TypeId};
 use super::intern::Vals;
 use super::pod::allows_unnamed_host;
-use std::collections::BTreeSet;
-use whittle_api::k8s::{Pod, PodAffinityTerm, PriorityClass, Taint, TaintEffect};
+use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::k8s::{Namespace, Pod, PodAffinityTerm, PriorityClass, Taint, TaintEffect};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::pods;
@@ -29,24 +30,42 @@ pub(crate) struct AvoidedDaemon {
 /// The pod's priority, if its rules may concern daemons: whether they do depends on it. Who evicts nobody has the least, since daemons are
 /// on a node before it is ready.
 pub(crate) fn priority_towards(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) -> Option<i32> {
-    let may_avoid = !daemons.is_empty() && terms_by_host(pod).next().is_some();
     let classes = &input.objects.priority_classes;
+    let is_kept_away = || daemons.iter().any(|daemon| keeps_away(daemon, pod, &input.objects.namespaces));
+    let may_avoid = !daemons.is_empty() && (terms_by_host(pod).next().is_some() || is_kept_away());
     may_avoid.then(|| if evicts_nobody(pod, classes) { i32::MIN } else { priority(pod, classes) })
 }
 
-/// The daemons, by their place among the future ones, that the pod must not be beside. Those of lower priority are not among them:
-/// kube-scheduler places the pod first, or evicts them for it.
-pub(crate) fn avoided_by(pod: &Pod, builder: &ProblemBuilder<'_>, (daemons, future): (&[Pod], &FutureDaemons)) -> Vec<usize> {
+/// Whether the required anti-affinity by host of a daemon's pods keeps the pod away. Those that tolerate everything are bound to a node
+/// before it is ready, and so before other pods; where others come after the pod, it keeps them away.
+fn keeps_away(daemon: &Pod, pod: &Pod, namespaces: &[Namespace]) -> bool {
+    let Pod { metadata, .. } = pod;
+    let selects = |term: &PodAffinityTerm| {
+        let selection = PodSelection::of(term, &daemon.metadata.namespace, namespaces);
+        selection.selects(&metadata.namespace, &metadata.labels)
+    };
+    tolerates_everything(&daemon.spec.tolerations) && terms_by_host(daemon).any(selects)
+}
+
+/// The daemons, by their place among the future ones, that the pod must not be beside, each with whether the pod's own anti-affinity says
+/// so. Those of lower priority are not among them: kube-scheduler places the pod first, or evicts them for it.
+pub(crate) fn avoided_by(pod: &Pod, builder: &ProblemBuilder<'_>, (daemons, future): (&[Pod], &FutureDaemons)) -> BTreeMap<usize, bool> {
     let input = builder.input;
-    let Some(own) = priority_towards(pod, input, daemons) else { return Vec::new() };
+    let Some(own) = priority_towards(pod, input, daemons) else { return BTreeMap::new() };
     let selections = terms_by_host(pod).map(|term| PodSelection::of(term, &pod.metadata.namespace, &input.objects.namespaces));
     let selections: Vec<PodSelection> = selections.collect();
+    let is_selected = |template: &Pod| {
+        let Pod { metadata, .. } = template;
+        selections.iter().any(|selection| selection.selects(&metadata.namespace, &metadata.labels))
+    };
+    let concerns = |template: &Pod| is_selected(template) || keeps_away(template, pod, &input.objects.namespaces);
     // The template names a class alone; the pods that run have its value.
     let is_avoided = |template: &Pod| {
         let counted = place_of(daemons, template);
         counted.is_some_and(|at| own <= priority(&daemons[at], &input.objects.priority_classes))
     };
-    future.selected(builder, &selections).into_iter().filter(|(_, template)| is_avoided(template)).map(|(at, _)| at).collect()
+    let found = future.selected(builder, concerns).into_iter();
+    found.filter(|(_, template)| is_avoided(template)).map(|(at, template)| (at, is_selected(template))).collect()
 }
 
 /// Where the daemons that some pod must not be beside run, of those that run on the types of a NodePool at all. One that does not tolerate

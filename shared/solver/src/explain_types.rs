@@ -46,9 +46,9 @@ pub(crate) fn explain_types(problem: &mut Problem<'_>, class: &Class, pool: Pool
     }
     let mut but_for_daemon = daemon_fit.beside.clone();
     but_for_daemon.intersect_with(&daemon_fit.room);
-    if let Some(daemon_set) = daemon_fit.avoided.clone().filter(|_| but_for_daemon.intersects(&view.usable)) {
+    if let Some((daemon_set, by_pod)) = daemon_fit.avoided.clone().filter(|_| but_for_daemon.intersects(&view.usable)) {
         let (types, of) = (daemon_fit.beside.count(), types.count());
-        return Some(TypesRejection::of(Cause::BesideDaemon { daemon_set, types, of }));
+        return Some(TypesRejection::of(Cause::BesideDaemon { daemon_set, by_pod, types, of }));
     }
     // As in Karpenter, types whose daemons use a host port of the pod are not considered at all.
     let considered: Vec<TypeId> = types.iter().filter(|t| !daemon_fit.clashing.has(*t)).collect();

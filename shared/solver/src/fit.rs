@@ -313,7 +313,7 @@ fn room(problem: &Problem<'_>, target: &ClaimTarget<'_>, class: &Class, out: &mu
     if !class.volumes.is_empty() {
         catalog.keep_attaching(class.ebs_volumes_with(target.ebs_volumes), out);
     }
-    for daemon in pool.avoided.iter().filter(|daemon| class.avoids.contains(&daemon.at)) {
+    for daemon in pool.avoided.iter().filter(|daemon| class.avoids.contains_key(&daemon.at)) {
         out.subtract(&daemon.types);
     }
 }

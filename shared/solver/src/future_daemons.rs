@@ -78,15 +78,10 @@ impl FutureDaemons {
         Some(place)
     }
 
-    /// The DaemonSets whose pods are made and are among those of `selections`: their place in the list, and a pod as the template has it.
-    pub(crate) fn selected(&self, builder: &ProblemBuilder<'_>, selections: &[PodSelection]) -> Vec<(usize, &Pod)> {
-        let is_selected = |daemon: &FutureDaemon| {
-            let metadata = &daemon.pod.metadata;
-            let mut by = selections.iter();
-            by.any(|selection| selection.selects(&metadata.namespace, &metadata.labels)) && daemon.is_made(builder)
-        };
+    /// The DaemonSets whose pods are made, and whose template `concerns` holds for: their place in the list, and a pod as it has it.
+    pub(crate) fn selected(&self, builder: &ProblemBuilder<'_>, concerns: impl Fn(&Pod) -> bool) -> Vec<(usize, &Pod)> {
         let daemons = self.list(builder).iter().enumerate();
-        daemons.filter(|(_, daemon)| is_selected(daemon)).map(|(at, daemon)| (at, &daemon.pod)).collect()
+        daemons.filter(|(_, daemon)| concerns(&daemon.pod) && daemon.is_made(builder)).map(|(at, daemon)| (at, &daemon.pod)).collect()
     }
 
     /// A pod of one that [`Self::selected`] has found.
@@ -205,10 +200,15 @@ fn needs_others(spec: &PodSpec) -> bool {
 
 /// Whether a daemon runs on all nodes whose taints a pod tolerates. Its controller lets it tolerate those by which Kubernetes marks nodes.
 fn tolerates_as_much(daemon: &[Toleration], pod: &[Toleration]) -> bool {
+    let of_kubernetes = |t: &Toleration| t.key.starts_with("node.kubernetes.io/");
+    tolerates_everything(daemon) || pod.iter().all(|t| of_kubernetes(t) || daemon.contains(t))
+}
+
+/// Whether these tolerations are for every taint that keeps pods off nodes.
+pub(crate) fn tolerates_everything(tolerations: &[Toleration]) -> bool {
     let all_of = |effect: &str| {
         let is_for_all = |t: &Toleration| t.key.is_empty() && t.operator == "Exists" && (t.effect.is_empty() || t.effect == effect);
-        daemon.iter().any(is_for_all)
+        tolerations.iter().any(is_for_all)
     };
-    let of_kubernetes = |t: &Toleration| t.key.starts_with("node.kubernetes.io/");
-    all_of("NoSchedule") && all_of("NoExecute") || pod.iter().all(|t| of_kubernetes(t) || daemon.contains(t))
+    all_of("NoSchedule") && all_of("NoExecute")
 }

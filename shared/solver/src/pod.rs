@@ -3,7 +3,7 @@
 
 use super::ids::{ClassId, DimId, GroupId, IdVec, LabelsId, PodId, RelaxationId, SetId, TolerationId};
 use super::intern::Vals;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_model::pods::{HostPort, VolumeUse};
 use whittle_model::requirements::Operator;
 use whittle_units::Resources;
@@ -50,8 +50,8 @@ pub(crate) struct Class {
     pub(crate) missed_drivers: BTreeSet<String>,
     /// Alternatives, in order; empty: anywhere.
     pub(crate) places: Vec<VolumePlace>,
-    /// DaemonSets that it must not be beside, by their place among the future daemons.
-    pub(crate) avoids: Vec<usize>,
+    /// DaemonSets that it must not be beside, by their place among the future daemons, each with whether its own anti-affinity says so.
+    pub(crate) avoids: BTreeMap<usize, bool>,
     /// Groups of the pod's own anti-affinity, which count it.
     pub(crate) repels: Vec<GroupId>,
     /// Groups that select the pod.

@@ -195,10 +195,12 @@ pub enum Cause {
         requirements: Requirements,
         resources: Resources,
     },
-    /// Its required anti-affinity by host selects the pods of a DaemonSet that runs on the machines.
+    /// Its required anti-affinity by host selects the pods of a DaemonSet that runs on the machines, or theirs selects it.
     BesideDaemon {
         /// `namespace/name`.
         daemon_set: String,
+        /// Whether it is the pod's.
+        by_pod: bool,
         /// How many types such machines have.
         types: usize,
         /// Out of how many.
@@ -455,12 +457,15 @@ impl Display for Cause {
                 set_text(requirements),
                 resources_text(resources)
             ),
-            Cause::BesideDaemon { daemon_set, types, of } => write!(
-                f,
-                "unsatisfiable topology constraint for pod anti-affinity, key={}: it selects the pods of daemonset {daemon_set}, which \
-                 runs on new machines of {types} of {of} instance types",
-                labels::HOSTNAME
-            ),
+            Cause::BesideDaemon { daemon_set, by_pod, types, of } => {
+                let whose = if *by_pod { "it selects the pods" } else { "it is selected by that of the pods" };
+                write!(
+                    f,
+                    "unsatisfiable topology constraint for pod anti-affinity, key={}: {whose} of daemonset {daemon_set}, which runs on new \
+                     machines of {types} of {of} instance types",
+                    labels::HOSTNAME
+                )
+            }
             Cause::NothingOffered { node_class, why: None } => {
                 write!(f, "no instance types are offered to it: {node_class} is missing or not ready, see its conditions")
             }

@@ -172,9 +172,14 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
         },
         Cause::InstanceTypes { finding, port, .. } => return of_types(rejection, *finding, port.is_some()),
         Cause::MinValues { labels, .. } => format!("a lower minValues for {}, or requirements that more types meet", labels.join(", ")),
-        Cause::BesideDaemon { daemon_set, .. } => format!(
+        Cause::BesideDaemon { daemon_set, by_pod: true, .. } => format!(
             "the pod's required anti-affinity not selecting the pods of daemonset {daemon_set}, or a DaemonSet that does not run there: a \
              node affinity that its machines do not meet, or a taint in spec.template.spec.taints that the pod alone tolerates"
+        ),
+        // It tolerates every taint.
+        Cause::BesideDaemon { daemon_set, by_pod: false, .. } => format!(
+            "the required anti-affinity of daemonset {daemon_set} not selecting the pod, or a node affinity of it that its machines do not \
+             meet"
         ),
         Cause::NothingOffered { why: None, node_class } => format!("{node_class}, ready, or requirements that some type meets"),
         Cause::NothingOffered { why: Some(why), .. } | Cause::Unready(why) => match why {

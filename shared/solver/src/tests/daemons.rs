@@ -591,6 +591,43 @@ fn no_machine_is_launched_for_a_pod_that_must_not_be_beside_a_daemon_that_runs_t
     check(none(), hard("podAntiAffinity", near(labels::HOSTNAME, "agent")), none(), 1);
 }
 
+/// A daemon that tolerates everything is on a node before it is ready, and so before the pod that it must not be beside (scheduling 21).
+#[test]
+fn no_machine_is_launched_for_a_pod_that_a_daemon_keeps_away() {
+    let everything = || json!({"tolerations": [{"operator": "Exists"}]});
+    let not_beside_it = || hard("podAntiAffinity", near(labels::HOSTNAME, "it"));
+    let world_with = |agent: Value, pod: Value| {
+        let mut world = World::new();
+        daemon(&mut world, "agent", agent);
+        world.pod("it", all(&[json!({"cpu": "1", "labels": {"app": "it"}}), pod]));
+        world
+    };
+    let strict = || all(&[everything(), not_beside_it()]);
+    let small = json!({"nodeSelector": {"size": "small"}});
+    for (agent, pod, waiting) in [
+        (strict(), json!({}), 1),
+        (everything(), json!({}), 0),
+        // They may come in any order.
+        (not_beside_it(), json!({}), 0),
+        (strict(), json!({"labels": {"app": "other"}}), 0),
+        (strict(), json!({"namespace": "elsewhere"}), 0),
+        (strict(), json!({"priority": 10}), 0),
+        (all(&[strict(), small.clone()]), json!({}), 0),
+        (all(&[strict(), small.clone()]), small, 1),
+    ] {
+        let world = world_with(agent.clone(), pod.clone());
+        for packing in [Packing::Reference, Packing::Best] {
+            let plan = world.solve(&whittle_model::scheduling::Options { packing, ..world.options.clone() });
+            assert_eq!((left(&plan).len(), plan.claims.len()), (waiting, 1 - waiting), "{agent} {pod} {packing:?}");
+        }
+    }
+    let plan = world_with(strict(), json!({})).plan();
+    let told = reasons(&plan).join("");
+    assert!(told.contains("it is selected by that of the pods of daemonset default/agent, which runs on new machines of 6 of 6"), "{told}");
+    let remedies: Vec<String> = plan.left_out[0].reason.remedies().iter().map(ToString::to_string).collect();
+    assert!(remedies.len() == 1 && remedies[0].contains("the required anti-affinity of daemonset default/agent not"), "{remedies:?}");
+}
+
 /// Nobody makes the pods of a DaemonSet that is being deleted, or that has none although a node should have one.
 #[test]
 fn a_pod_need_not_avoid_a_daemon_that_will_not_be_there() {
