@@ -85,6 +85,13 @@ impl Offering {
     pub fn zone(&self) -> &str {
         self.label(crate::labels::ZONE).unwrap_or_default()
     }
+    /// Whether it can be launched when EC2 has capacity. What has no price, as spot in a zone without spot instances of the type, is not
+    /// sold.
+    #[must_use]
+    pub fn is_sold(&self) -> bool {
+        // That of a reservation is a tiny part of another price.
+        self.available || self.price > Price::ZERO || self.reservation_capacity.is_some()
+    }
     /// on-demand, spot or reserved; empty when the offering has none.
     pub fn capacity_type(&self) -> &str {
         self.label(crate::labels::CAPACITY_TYPE).unwrap_or_default()
@@ -111,6 +118,15 @@ mod tests {
         assert_eq!(serde_json::from_value::<InstanceType>(written.clone()).expect("a type"), unlimited);
         written["ebsAttachments"] = 25.into();
         assert_eq!(serde_json::from_value::<InstanceType>(written).expect("a type").ebs_attachments, Some(25));
+    }
+
+    #[test]
+    fn what_is_out_of_stock_is_sold_and_what_has_no_price_is_not() {
+        let unknown = Offering::default();
+        assert!(!unknown.is_sold());
+        assert!(Offering { available: true, ..unknown.clone() }.is_sold(), "as in a catalog that is given");
+        assert!(Offering { price: Price::from_nanos(1), ..unknown.clone() }.is_sold());
+        assert!(Offering { reservation_capacity: Some(0), ..unknown }.is_sold(), "a reservation that is full");
     }
 
     #[test]

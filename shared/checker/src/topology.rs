@@ -10,7 +10,7 @@ use whittle_api::karpenter::{NodePool, Requirement};
 use whittle_api::{LabelSelector, ObjectMeta, labels};
 use whittle_model::scheduling::{Input, Placement, Plan, PodRef};
 use whittle_model::state::StateNode;
-use whittle_units::{Price, SignedDuration, Timestamp};
+use whittle_units::{SignedDuration, Timestamp};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Domain<'a> {
@@ -622,8 +622,8 @@ fn values_when_launched<'a>(wanted: &Wanted<'_>, instance_type: &'a InstanceType
     if !instance_type.holds_its_overhead() {
         return Vec::new();
     }
-    let is_sold = |offering: &&Offering| (offering.available || offering.price > Price::ZERO) && wanted.admit(&offering.requirements);
-    let sold: Vec<&Offering> = instance_type.offerings.iter().filter(is_sold).collect();
+    let offerings = instance_type.offerings.iter();
+    let sold: Vec<&Offering> = offerings.filter(|offering| offering.is_sold() && wanted.admit(&offering.requirements)).collect();
     let is_stated = |r: &&Requirement| labels::normalized(&r.key) == key && r.operator.as_str() == "In";
     let of_type = instance_type.requirements.iter().filter(is_stated).flat_map(|r| &r.values).map(String::as_str);
     let is_offered = |value: &str| {

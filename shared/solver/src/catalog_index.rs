@@ -10,7 +10,6 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::labels;
 use whittle_model::requirements;
 use whittle_model::scheduling::InstanceTypes;
-use whittle_units::Price;
 
 /// The price of what is not available.
 pub(crate) const NO_PRICE: u64 = u64::MAX;
@@ -274,8 +273,7 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
                 }
             }
             let kind = &mut drafts[at];
-            // Where a type has no spot price, it is not sold as spot.
-            if usable && (offering.available || offering.price > Price::ZERO) {
+            if usable && offering.is_sold() {
                 kind.sold.insert(id);
             }
             if offering.available && usable {
@@ -320,7 +318,7 @@ mod tests {
     use super::*;
     use whittle_api::karpenter::Requirement;
     use whittle_model::requirements::Allowed;
-    use whittle_units::Quantity;
+    use whittle_units::{Price, Quantity};
 
     fn instance_type(name: &str, zones: &[&str], cores: i64) -> InstanceType {
         let offering = |zone: &&str| Offering {
