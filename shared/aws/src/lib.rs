@@ -10,6 +10,7 @@ mod discovery; // what node classes select
 mod catalog; // instance types, zones and prices
 mod machines; // launches, descriptions, tags and terminations
 mod batches; // calls about single instances, joined
+mod made_templates; // launch templates that are not made again
 mod dry_runs; // whether a launch would be permitted
 mod queues; // doorbells
 mod secret; // of the relay
@@ -27,6 +28,7 @@ pub use access::EksAccess;
 pub use batches::{BegunBatch, InstanceCalls};
 pub use discovery::{Ec2Discovery, Isolation};
 pub use machines::Machines;
+pub use made_templates::MadeTemplates;
 pub use queues::{Accepted, QueueUrls, SqsQueues};
 pub use secret::{SecretVersion, read_secret};
 

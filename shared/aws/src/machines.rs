@@ -4,6 +4,7 @@ use crate::batches::{InstanceCalls, Terminated};
 use crate::budget::send;
 use crate::describe;
 use crate::errors::{incomplete, of_resource};
+use crate::made_templates::MadeTemplates;
 use crate::template;
 use aws_sdk_ec2::config::retry::RetryConfig;
 use aws_sdk_ec2::operation::describe_instance_status::builders::DescribeInstanceStatusFluentBuilder;
@@ -29,6 +30,7 @@ pub struct Machines {
     pub(crate) ec2: aws_sdk_ec2::Client,
     pub(crate) clock: Arc<dyn Clock + Send>,
     calls: Arc<InstanceCalls>,
+    templates: Option<Arc<MadeTemplates>>,
     zonal_shift: Option<aws_sdk_arczonalshift::Client>,
 }
 
@@ -56,13 +58,25 @@ pub(crate) fn filter(name: impl Into<String>, values: &[&str]) -> sdk::Filter {
 impl Machines {
     /// The instances of the client's region. The client may be shared by all invocations; the clock belongs to one.
     pub fn new(ec2: aws_sdk_ec2::Client, clock: Arc<dyn Clock + Send>) -> Self {
-        Self { ec2, clock, calls: Arc::default(), zonal_shift: None }
+        Self { ec2, clock, calls: Arc::default(), templates: None, zonal_shift: None }
     }
 
     /// Batches the calls about single instances with those of the other adapters of the invocation.
     #[must_use]
     pub fn with_calls(self, calls: Arc<InstanceCalls>) -> Self {
         Self { calls, ..self }
+    }
+
+    /// Makes no launch template that is among these, and adds those that it makes.
+    #[must_use]
+    pub fn remembering(self, templates: Arc<MadeTemplates>) -> Self {
+        Self { templates: Some(templates), ..self }
+    }
+
+    fn forget_templates(&self) {
+        if let Some(made) = &self.templates {
+            made.forget();
+        }
     }
 
     /// The settings of a call that the SDK does not repeat.
@@ -188,6 +202,9 @@ fn empty_if_not_found(answer: Result<Vec<Instance>, CloudError>) -> Result<Vec<I
 
 impl LaunchTemplates for Machines {
     async fn ensure_launch_template(&self, wanted: &LaunchTemplate) -> Result<(), CloudError> {
+        if self.templates.as_ref().is_some_and(|made| made.has(&wanted.name, self.clock.now())) {
+            return Ok(());
+        }
         let request = self
             .ec2
             .create_launch_template()
@@ -196,10 +213,13 @@ impl LaunchTemplates for Machines {
             .tag_specifications(template::tag_specification(sdk::ResourceType::LaunchTemplate, &wanted.tags));
         match send!(self, aws_sdk_ec2, "CreateLaunchTemplate", request) {
             // The name is derived from the content: a template of that name is the one we want.
-            Err(error) if error.kind == CloudErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) => Ok(()),
+            Err(error) if error.kind != CloudErrorKind::AlreadyExists => return Err(error),
+            _ => {}
         }
+        if let Some(made) = &self.templates {
+            made.remember(&wanted.name, self.clock.now());
+        }
+        Ok(())
     }
 }
 
@@ -225,7 +245,15 @@ impl Fleets for Machines {
         // invocation, which looks for the instances first.
         let settings = self.one_attempt(CALL)?;
         let answer = self.fleet_input(request).customize().config_override(settings).send().await;
-        let answer = answer.map_err(|error| crate::errors::cloud_error(CALL, error))?;
+        let answer = answer.map_err(|error| crate::errors::cloud_error(CALL, error)).inspect_err(|error| {
+            // A template may be gone, unless EC2 has not looked at them.
+            if error.kind != CloudErrorKind::Throttled {
+                self.forget_templates();
+            }
+        })?;
+        if answer.errors().iter().filter_map(|error| error.error_code()).any(|code| code.contains("LaunchTemplate")) {
+            self.forget_templates();
+        }
         Ok(FleetAnswer {
             instances: answer.instances().iter().flat_map(|instance| fleet_instances(instance, request)).collect(),
             errors: answer.errors().iter().map(pool_error).collect(),

@@ -7,7 +7,7 @@ use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
 use std::sync::Arc;
 use whittle_api::legacy::{ConvertOptions, Purpose};
-use whittle_aws::{Accepted, BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, SqsQueues};
+use whittle_aws::{Accepted, BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, MadeTemplates, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, Cached, CloudError, Once, Settings};
@@ -38,6 +38,7 @@ pub(crate) struct Connections {
     dynamo: aws_sdk_dynamodb::Client,
     sqs: aws_sdk_sqs::Client,
     accepted: Arc<Accepted>,
+    templates: Arc<MadeTemplates>,
     last_planned: Arc<Cached<Option<Timestamp>>>,
     clusters: Clusters<EksAccess>,
 }
@@ -62,6 +63,7 @@ impl Connections {
             dynamo: aws_sdk_dynamodb::Client::new(&config),
             sqs: aws_sdk_sqs::Client::new(&config),
             accepted: Arc::default(),
+            templates: Arc::default(),
             last_planned: Arc::default(),
             clusters: Clusters::new(access, convert, clock),
             region,
@@ -97,6 +99,7 @@ impl Connections {
             has_launches: Once::default(),
             last_planned: Arc::clone(&self.last_planned),
             instance_calls: Arc::default(),
+            templates: Arc::clone(&self.templates),
         }
     }
 }
@@ -119,6 +122,7 @@ pub struct Shell {
     region: Region,
     isolation: Isolation,
     instance_calls: Arc<InstanceCalls>,
+    templates: Arc<MadeTemplates>,
 }
 
 impl Shell {
@@ -135,7 +139,9 @@ impl Shell {
 
     /// The EC2 adapter for instances. A function that does not call this does not link it.
     pub fn machines(&self) -> Machines {
-        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock)).with_calls(Arc::clone(&self.instance_calls))
+        Machines::new(aws_sdk_ec2::Client::new(&self.config), Arc::new(self.clock))
+            .with_calls(Arc::clone(&self.instance_calls))
+            .remembering(Arc::clone(&self.templates))
     }
 
     /// The same, which also reads zonal shifts, for `sweep`.

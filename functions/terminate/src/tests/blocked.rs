@@ -1,8 +1,8 @@
 //! Drains that nothing moves on: how often they are looked at.
 
-use crate::LastPlanned;
 use super::over_sim::{Scene, budget, ending, planned, running};
 use super::{NODE, attachment, grace, pod, protected, terminating};
+use crate::LastPlanned;
 use futures::executor::block_on;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;

@@ -2,6 +2,7 @@
 
 use super::NODE;
 use super::over_sim::{Scene, abandoned_beside, ending, own_machine, planned, running, serving};
+use crate::LastPlanned;
 use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node, Pod};
 use whittle_api::karpenter::NodeClaim;
@@ -24,7 +25,7 @@ fn in_shadow_mode_a_deletion_is_left_as_it_is() {
         scene.create(running("web-0"));
         let ports = scene.ports();
         let shadow = Settings { mode: Mode::Shadow, ..Settings::default() };
-        let report = block_on(crate::handle(Adapters::all(&ports), &shadow, &planned().key)).unwrap();
+        let report = block_on(crate::handle(Adapters::all(&ports), &shadow, &LastPlanned::default(), &planned().key)).unwrap();
         assert_eq!((report, scene.claim(), scene.state()), (Report::default(), claim, InstanceState::Running));
         assert!(scene.get::<Node>(NODE).unwrap().spec.taints.is_empty() && scene.is_held());
         assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());

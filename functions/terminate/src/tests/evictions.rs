@@ -1,8 +1,8 @@
 //! Evictions that an admission webhook keeps waiting.
 
-use crate::LastPlanned;
 use super::over_sim::{Scene, ending, planned};
 use super::pod;
+use crate::LastPlanned;
 use futures::executor::block_on;
 use std::collections::BTreeSet;
 use std::sync::Mutex;

@@ -1,8 +1,8 @@
 //! Pods that are deleted because a deadline leaves no more time.
 
-use crate::LastPlanned;
 use super::over_sim::{Scene, ending, planned};
 use super::{grace, pod};
+use crate::LastPlanned;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! The whole handler over the memory adapters: what a draining claim does, and what it never does.
 
-use crate::LastPlanned;
 use super::{NODE, attachment, critical, grace, pod, protected, with};
+use crate::LastPlanned;
 use futures::executor::block_on;
 use std::ops::Deref;
 use whittle_api::conditions::{self, DRAINED, INSTANCE_TERMINATING, READY, VOLUMES_DETACHED};

@@ -1,8 +1,8 @@
 //! Terminations that EC2 refuses.
 
-use crate::LastPlanned;
 use super::over_sim::{Refusing, Scene, ending, own_machine, planned, serving};
 use super::{NODE, pod};
+use crate::LastPlanned;
 use futures::executor::block_on;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
 use whittle_api::karpenter::NodeClaim;

@@ -1,8 +1,8 @@
 //! A Node that ends may have a successor of its name: what is deleted and let go is the Node that was read.
 
-use crate::LastPlanned;
 use super::NODE;
 use super::over_sim::{Scene, ending, planned, serving};
+use crate::LastPlanned;
 use futures::executor::block_on;
 use std::sync::Mutex;
 use whittle_api::k8s::Node;

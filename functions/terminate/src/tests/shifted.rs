@@ -1,8 +1,8 @@
 //! Zonal shifts: terminations wait for their end, and nothing else changes.
 
-use crate::LastPlanned;
 use super::NODE;
 use super::over_sim::{Scene, ending, own_machine, planned, running, serving};
+use crate::LastPlanned;
 use futures::executor::block_on;
 use whittle_api::ConditionStatus;
 use whittle_api::k8s::{Node, Pod};

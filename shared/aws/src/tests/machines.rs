@@ -166,6 +166,37 @@ fn template() -> LaunchTemplate {
 const CREATED: &str = r"<CreateLaunchTemplateResponse><launchTemplate><launchTemplateId>lt-1</launchTemplateId></launchTemplate></CreateLaunchTemplateResponse>";
 
 #[test]
+fn a_template_that_was_made_is_not_made_again_until_a_fleet_may_lack_it() {
+    let mismatched = PARTIAL.replace("InsufficientInstanceCapacity", "InvalidLaunchTemplateId.VersionNotFound");
+    for (status, fleet, again) in [
+        (200, PARTIAL.to_owned(), false),
+        (200, mismatched, true),
+        (400, refusal("InvalidLaunchTemplateName.NotFoundException"), true),
+        (503, refusal("RequestLimitExceeded"), false),
+        (500, refusal("InternalError"), true),
+    ] {
+        let wire = Wire::answering([(200, CREATED), (status, &fleet), (200, CREATED)]);
+        let made = Arc::default();
+        let invocation = || machines(&wire).remembering(Arc::clone(&made));
+        run(invocation().ensure_launch_template(&template())).unwrap();
+        run(invocation().ensure_launch_template(&template())).unwrap();
+        assert_eq!(wire.bodies().len(), 1, "another invocation knows it");
+        let _ = run(invocation().create_fleet(&request()));
+        run(invocation().ensure_launch_template(&template())).unwrap();
+        assert_eq!(wire.bodies().len(), 2 + usize::from(again), "{fleet}");
+    }
+}
+
+#[test]
+fn a_template_that_could_not_be_made_is_tried_again() {
+    let wire = Wire::answering([(403, refusal("UnauthorizedOperation").as_str()), (200, CREATED)]);
+    let machines = machines(&wire).remembering(Arc::default());
+    assert_eq!(run(machines.ensure_launch_template(&template())).unwrap_err().kind, CloudErrorKind::Unauthorized);
+    run(machines.ensure_launch_template(&template())).unwrap();
+    assert_eq!(wire.bodies().len(), 2);
+}
+
+#[test]
 fn a_launch_template_is_sent_in_full_and_one_that_exists_is_success() {
     let wire = Wire::answering([(200, CREATED), (400, &refusal("InvalidLaunchTemplateName.AlreadyExistsException"))]);
     let machines = machines(&wire);
