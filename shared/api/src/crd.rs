@@ -8,11 +8,28 @@ mod kept;
 use crate::schema::{self, Kind};
 use serde_json::{Value, json};
 
-/// A printer column: name, type, JSON path, and whether it is shown by default.
-type Column = (&'static str, &'static str, &'static str, bool);
+/// A printer column.
+struct Column {
+    name: &'static str,
+    type_: &'static str,
+    /// A JSON path.
+    path: &'static str,
+    /// Shown with `-o wide` alone.
+    is_hidden: bool,
+}
 
-const READY: Column = ("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#, true);
-const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", true);
+impl Column {
+    const READY: Self = Self::shown("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#);
+    const AGE: Self = Self::shown("Age", "date", ".metadata.creationTimestamp");
+
+    const fn shown(name: &'static str, type_: &'static str, path: &'static str) -> Self {
+        Self { name, type_, path, is_hidden: false }
+    }
+
+    const fn hidden(name: &'static str, type_: &'static str, path: &'static str) -> Self {
+        Self { name, type_, path, is_hidden: true }
+    }
+}
 
 /// Names and subresources of a kind, which its schema does not contain.
 struct Names {
@@ -37,13 +54,13 @@ const NAMES: &[Names] = &[
         namespaced: false,
         scale: Some((".spec.replicas", ".status.nodes")),
         columns: &[
-            ("NodeClass", "string", ".spec.template.spec.nodeClassRef.name", true),
-            ("Nodes", "string", ".status.nodes", true),
-            READY,
-            AGE,
-            ("Weight", "integer", ".spec.weight", false),
-            ("CPU", "string", ".status.resources.cpu", false),
-            ("Memory", "string", ".status.resources.memory", false),
+            Column::shown("NodeClass", "string", ".spec.template.spec.nodeClassRef.name"),
+            Column::shown("Nodes", "string", ".status.nodes"),
+            Column::READY,
+            Column::AGE,
+            Column::hidden("Weight", "integer", ".spec.weight"),
+            Column::hidden("CPU", "string", ".status.resources.cpu"),
+            Column::hidden("Memory", "string", ".status.resources.memory"),
         ],
     },
     Names {
@@ -55,17 +72,17 @@ const NAMES: &[Names] = &[
         namespaced: false,
         scale: None,
         columns: &[
-            ("Type", "string", r".metadata.labels.node\.kubernetes\.io/instance-type", true),
-            ("Capacity", "string", r".metadata.labels.karpenter\.sh/capacity-type", true),
-            ("Zone", "string", r".metadata.labels.topology\.kubernetes\.io/zone", true),
-            ("Node", "string", ".status.nodeName", true),
-            READY,
-            AGE,
-            ("ImageID", "string", ".status.imageID", false),
-            ("ID", "string", ".status.providerID", false),
-            ("NodePool", "string", r".metadata.labels.karpenter\.sh/nodepool", false),
-            ("NodeClass", "string", ".spec.nodeClassRef.name", false),
-            ("Drifted", "string", r#".status.conditions[?(@.type=="Drifted")].status"#, false),
+            Column::shown("Type", "string", r".metadata.labels.node\.kubernetes\.io/instance-type"),
+            Column::shown("Capacity", "string", r".metadata.labels.karpenter\.sh/capacity-type"),
+            Column::shown("Zone", "string", r".metadata.labels.topology\.kubernetes\.io/zone"),
+            Column::shown("Node", "string", ".status.nodeName"),
+            Column::READY,
+            Column::AGE,
+            Column::hidden("ImageID", "string", ".status.imageID"),
+            Column::hidden("ID", "string", ".status.providerID"),
+            Column::hidden("NodePool", "string", r".metadata.labels.karpenter\.sh/nodepool"),
+            Column::hidden("NodeClass", "string", ".spec.nodeClassRef.name"),
+            Column::hidden("Drifted", "string", r#".status.conditions[?(@.type=="Drifted")].status"#),
         ],
     },
     Names {
@@ -76,7 +93,7 @@ const NAMES: &[Names] = &[
         category: "karpenter",
         namespaced: false,
         scale: None,
-        columns: &[READY, AGE, ("Weight", "integer", ".spec.weight", false)],
+        columns: &[Column::READY, Column::AGE, Column::hidden("Weight", "integer", ".spec.weight")],
     },
     Names {
         kind: "EC2NodeClass",
@@ -86,7 +103,7 @@ const NAMES: &[Names] = &[
         category: "karpenter",
         namespaced: false,
         scale: None,
-        columns: &[READY, AGE, ("Role", "string", ".spec.role", false)],
+        columns: &[Column::READY, Column::AGE, Column::hidden("Role", "string", ".spec.role")],
     },
     Names {
         kind: "CapacityBuffer",
@@ -97,12 +114,12 @@ const NAMES: &[Names] = &[
         namespaced: true,
         scale: Some((".spec.replicas", ".status.replicas")),
         columns: &[
-            ("Strategy", "string", ".spec.provisioningStrategy", true),
-            ("PodTemplate", "string", ".status.podTemplateRef.name", true),
-            ("Replicas", "integer", ".status.replicas", true),
-            ("ReadyForProvisioning", "string", r#".status.conditions[?(@.type=="ReadyForProvisioning")].status"#, true),
-            ("Provisioning", "string", r#".status.conditions[?(@.type=="Provisioning")].status"#, true),
-            AGE,
+            Column::shown("Strategy", "string", ".spec.provisioningStrategy"),
+            Column::shown("PodTemplate", "string", ".status.podTemplateRef.name"),
+            Column::shown("Replicas", "integer", ".status.replicas"),
+            Column::shown("ReadyForProvisioning", "string", r#".status.conditions[?(@.type=="ReadyForProvisioning")].status"#),
+            Column::shown("Provisioning", "string", r#".status.conditions[?(@.type=="Provisioning")].status"#),
+            Column::AGE,
         ],
     },
     Names {
@@ -113,7 +130,11 @@ const NAMES: &[Names] = &[
         category: "karpenter",
         namespaced: false,
         scale: None,
-        columns: &[("Template", "string", ".spec.providerRef.name", true), AGE, ("Weight", "integer", ".spec.weight", false)],
+        columns: &[
+            Column::shown("Template", "string", ".spec.providerRef.name"),
+            Column::AGE,
+            Column::hidden("Weight", "integer", ".spec.weight"),
+        ],
     },
     Names {
         kind: "AWSNodeTemplate",
@@ -123,7 +144,7 @@ const NAMES: &[Names] = &[
         category: "karpenter",
         namespaced: false,
         scale: None,
-        columns: &[AGE],
+        columns: &[Column::AGE],
     },
 ];
 
@@ -199,7 +220,7 @@ fn version(kind: &Kind, stored: &Kind, versions: &[&Kind], names: &Names) -> Val
         "served": true,
         "storage": is_stored,
         "subresources": subresources,
-        "additionalPrinterColumns": names.columns.iter().map(column).collect::<Vec<_>>(),
+        "additionalPrinterColumns": names.columns.iter().map(printer_column).collect::<Vec<_>>(),
         "schema": {"openAPIV3Schema": {
             "type": "object",
             "properties": {
@@ -223,12 +244,13 @@ fn version(kind: &Kind, stored: &Kind, versions: &[&Kind], names: &Names) -> Val
     version
 }
 
-fn column((name, type_, path, shown): &Column) -> Value {
-    let mut column = json!({"name": name, "type": type_, "jsonPath": path});
-    if !shown {
-        column["priority"] = 1.into();
+fn printer_column(column: &Column) -> Value {
+    let Column { name, type_, path, is_hidden } = column;
+    let mut printed = json!({"name": name, "type": type_, "jsonPath": path});
+    if *is_hidden {
+        printed["priority"] = 1.into();
     }
-    column
+    printed
 }
 
 /// A definition as YAML, with a header comment that names its source.
