@@ -241,8 +241,8 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
     let (mut read, consequences) = (0, Consequences::of(&documents));
     // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
     for (position, mut document) in documents.into_iter().enumerate() {
-        let mut meta = MetadataDefaults { now: settings.now, position };
-        if let Some(pod) = take_pod(&mut document, &mut meta) {
+        let defaults = MetadataDefaults { now: settings.now, position };
+        if let Some(pod) = take_pod(&mut document, &defaults) {
             objects.pods.push(pod);
             read += 1;
             continue;
@@ -256,7 +256,7 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
         let added = if is_class {
             document.parse().map(|class| node_classes.push(class)).map(|()| true)
         } else {
-            add(&mut objects, &mut workloads, document, &mut meta)
+            add(&mut objects, &mut workloads, document, &defaults)
         };
         match added {
             Ok(known) => {
@@ -302,13 +302,13 @@ fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) ->
 }
 
 /// The pod of a document, if it is one.
-fn take_pod(document: &mut Document, meta: &mut MetadataDefaults) -> Option<Pod> {
+fn take_pod(document: &mut Document, defaults: &MetadataDefaults) -> Option<Pod> {
     let mut pod = *document.pod.take()?;
     if document.live {
         // The cluster has added what its class said.
         pod.spec.runtime_class_name.clear();
     }
-    meta.fill(&mut pod.metadata, true);
+    defaults.fill_object(&mut pod);
     Some(pod)
 }
 
@@ -447,35 +447,31 @@ fn add(
     objects: &mut ClusterObjects,
     workloads: &mut WorkloadManifests,
     document: &Document,
-    stamp: &mut MetadataDefaults,
+    defaults: &MetadataDefaults,
 ) -> Result<bool, ReadError> {
     macro_rules! push {
-        ($list:ident, $namespaced:expr) => {{
+        ($list:ident) => {{
             let mut object = document.accepted()?;
-            push_with(&mut objects.$list, &mut object, $namespaced, stamp);
+            defaults.fill_object(&mut object);
             objects.$list.push(object);
         }};
     }
-    let (version, kind) = (document.version(), document.kind());
-    fn push_with<T: whittle_api::k8s::Kind>(_: &mut Vec<T>, object: &mut T, namespaced: bool, stamp: &mut MetadataDefaults) {
-        stamp.fill(object.meta_mut(), namespaced);
-    }
-    match (version, kind) {
-        ("karpenter.sh/v1", "NodePool") => push!(node_pools, false),
-        ("karpenter.sh/v1", "NodeClaim") => push!(node_claims, false),
-        ("karpenter.sh/v1alpha1", "NodeOverlay") => push!(node_overlays, false),
-        ("v1", "Pod") => push!(pods, true),
-        ("v1", "Node") => push!(nodes, false),
-        ("apps/v1", "DaemonSet") => push!(daemon_sets, true),
-        ("v1", "PersistentVolumeClaim") => push!(volume_claims, true),
-        ("v1", "PersistentVolume") => push!(volumes, false),
-        ("storage.k8s.io/v1", "StorageClass") => push!(storage_classes, false),
-        ("storage.k8s.io/v1", "CSINode") => push!(csi_nodes, false),
-        ("v1", "Namespace") => push!(namespaces, false),
-        ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets, true),
-        ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes, false),
-        ("v1", "ConfigMap") => push!(config_maps, true),
-        _ => return workloads.add(document, stamp),
+    match (document.version(), document.kind()) {
+        ("karpenter.sh/v1", "NodePool") => push!(node_pools),
+        ("karpenter.sh/v1", "NodeClaim") => push!(node_claims),
+        ("karpenter.sh/v1alpha1", "NodeOverlay") => push!(node_overlays),
+        ("v1", "Pod") => push!(pods),
+        ("v1", "Node") => push!(nodes),
+        ("apps/v1", "DaemonSet") => push!(daemon_sets),
+        ("v1", "PersistentVolumeClaim") => push!(volume_claims),
+        ("v1", "PersistentVolume") => push!(volumes),
+        ("storage.k8s.io/v1", "StorageClass") => push!(storage_classes),
+        ("storage.k8s.io/v1", "CSINode") => push!(csi_nodes),
+        ("v1", "Namespace") => push!(namespaces),
+        ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets),
+        ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes),
+        ("v1", "ConfigMap") => push!(config_maps),
+        _ => return workloads.add(document, defaults),
     }
     Ok(true)
 }
@@ -487,10 +483,19 @@ pub(super) struct MetadataDefaults {
 }
 
 impl MetadataDefaults {
-    pub(super) fn fill(&self, meta: &mut ObjectMeta, namespaced: bool) {
-        if namespaced && meta.namespace.is_empty() {
+    fn fill_object<K: Kind>(&self, object: &mut K) {
+        if K::NAMESPACED { self.fill_namespaced(object.meta_mut()) } else { self.fill(object.meta_mut()) }
+    }
+
+    /// That of an object of a kind with namespaces.
+    pub(super) fn fill_namespaced(&self, meta: &mut ObjectMeta) {
+        if meta.namespace.is_empty() {
             meta.namespace = DEFAULT_NAMESPACE.to_owned();
         }
+        self.fill(meta);
+    }
+
+    fn fill(&self, meta: &mut ObjectMeta) {
         if meta.uid.is_empty() {
             meta.uid = format!("uid-{:08}", self.position);
         }

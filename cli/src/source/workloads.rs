@@ -44,18 +44,18 @@ pub struct WorkloadManifests {
 
 impl WorkloadManifests {
     /// Adds one object; returns whether its kind is known.
-    pub(super) fn add(&mut self, document: &Document, stamp: &mut MetadataDefaults) -> Result<bool, ReadError> {
+    pub(super) fn add(&mut self, document: &Document, defaults: &MetadataDefaults) -> Result<bool, ReadError> {
         match (document.version(), document.kind()) {
             ("v1", "Service") => {
                 let mut service: Service = document.accepted()?;
-                stamp.fill(&mut service.metadata, true);
+                defaults.fill_namespaced(&mut service.metadata);
                 if !service.spec.selector.is_empty() {
                     self.selectors.services.push((service.metadata.namespace, service.metadata.name, service.spec.selector));
                 }
             }
             ("v1", "ReplicationController") => {
                 let ReplicationController { mut metadata, spec } = document.accepted()?;
-                stamp.fill(&mut metadata, true);
+                defaults.fill_namespaced(&mut metadata);
                 self.maker(
                     document,
                     "ReplicationController",
@@ -71,7 +71,7 @@ impl WorkloadManifests {
             ("apps/v1", kind @ ("Deployment" | "ReplicaSet" | "StatefulSet")) => {
                 // A ReplicaSet and a StatefulSet have the same fields, as far as they are read.
                 let Deployment { mut metadata, spec } = document.accepted()?;
-                stamp.fill(&mut metadata, true);
+                defaults.fill_namespaced(&mut metadata);
                 let source = match kind {
                     "Deployment" => PodSourceKind::Deployment,
                     "ReplicaSet" => PodSourceKind::ReplicaSet,
@@ -85,25 +85,25 @@ impl WorkloadManifests {
             }
             ("batch/v1", "Job") => {
                 let mut job: Job = document.accepted()?;
-                stamp.fill(&mut job.metadata, true);
+                defaults.fill_namespaced(&mut job.metadata);
                 let replicas = job.pods_at_a_time();
                 self.maker(document, "Job", &job.metadata, replicas, job.spec.template, job.spec.selector)?;
             }
             ("v1", "PodTemplate") => {
                 let mut template: StoredPodTemplate = document.accepted()?;
-                stamp.fill(&mut template.metadata, true);
+                defaults.fill_namespaced(&mut template.metadata);
                 let metadata = template.metadata.clone();
                 self.source(PodSourceKind::PodTemplate, &metadata, PodSource::of_template(template));
             }
             ("v1", "LimitRange") => {
                 let mut range: LimitRange = document.parse()?;
-                stamp.fill(&mut range.metadata, true);
+                defaults.fill_namespaced(&mut range.metadata);
                 self.limit_ranges.add(range);
             }
             ("node.k8s.io/v1", "RuntimeClass") => self.runtime_classes.add(document.accepted()?),
             (version, "CapacityBuffer") if version.starts_with("autoscaling.x-k8s.io/") => {
                 let mut buffer: CapacityBuffer = document.accepted()?;
-                stamp.fill(&mut buffer.metadata, true);
+                defaults.fill_namespaced(&mut buffer.metadata);
                 self.buffers.push(buffer);
             }
             _ => return Ok(self.autoscalers.add(document)),
