@@ -17,7 +17,6 @@ use super::replacement::{Layer, replace};
 use super::served;
 use super::settings::{Settings, When, settings};
 use super::stateful::Storage;
-use super::unplanned::Unplanned;
 use super::workloads::WorkloadManifests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -230,75 +229,155 @@ pub(crate) fn read_stored(text: &str) -> Result<Manifests, ReadError> {
 
 fn assemble(mut found: ParsedDocuments, when: When, expansion: Expansion<'_>) -> Result<Manifests, ReadError> {
     let repeated = tell_apart(&mut found, false);
-    let ParsedDocuments { mut documents, legacy, mut refused } = found;
+    let ParsedDocuments { mut documents, legacy, refused } = found;
     if !legacy.is_empty() {
         documents.extend(documents::converted(legacy)?);
     }
-    let settings = settings(&documents, when)?;
-    let (mut objects, mut workloads) = (ClusterObjects::default(), WorkloadManifests::default());
-    let (mut skipped, mut warnings, mut unreadable_disruption) = (Vec::from_iter(repeated), Vec::new(), BTreeMap::new());
-    let (mut blocks_disruption, mut misspelt, mut node_classes) = (refused.clone(), Vec::new(), Vec::new());
-    let (mut read, consequences) = (0, Consequences::of(&documents));
+    let mut manifests = Manifests::without_objects(settings(&documents, when)?, refused);
+    manifests.skipped.extend(repeated);
+    let consequences = Consequences::of(&documents);
+    let mut is_any_read = false;
     // Each document is dropped as soon as it is parsed: holding all of them twice would take too much memory.
-    for (position, mut document) in documents.into_iter().enumerate() {
-        let defaults = MetadataDefaults { now: settings.now, position };
-        if let Some(pod) = take_pod(&mut document, &defaults) {
-            objects.pods.push(pod);
-            read += 1;
-            continue;
+    for (position, document) in documents.into_iter().enumerate() {
+        let defaults = MetadataDefaults { now: manifests.settings.now, position };
+        is_any_read |= manifests.add(document, &defaults, expansion);
+    }
+    if !is_any_read && !manifests.refused.is_empty() {
+        return Err(ReadError::Manifest(manifests.refused));
+    }
+    manifests.finish(expansion, &consequences)?;
+    Ok(manifests)
+}
+
+impl Manifests {
+    /// Those of no documents yet but such as cannot be used.
+    fn without_objects(settings: Settings, refused: Vec<String>) -> Self {
+        Self {
+            objects: ClusterObjects::default(),
+            settings,
+            node_classes: Vec::new(),
+            workloads: WorkloadManifests::default(),
+            notes: Vec::new(),
+            added: Added::default(),
+            skipped: Vec::new(),
+            misspelt: Vec::new(),
+            blocks_disruption: refused.clone(),
+            refused,
+            warnings: Vec::new(),
+            remarks: Vec::new(),
+            unreadable_disruption: BTreeMap::new(),
+            others: BTreeMap::new(),
+            unlisted: BTreeSet::new(),
+        }
+    }
+
+    /// Adds the object of a document, or why it is refused. Returns whether it could be read.
+    fn add(&mut self, mut document: Document, defaults: &MetadataDefaults, expansion: Expansion<'_>) -> bool {
+        if let Some(pod) = take_pod(&mut document, defaults) {
+            self.objects.pods.push(pod);
+            return true;
         }
         let repaired = document.without_unreadable_disruption();
         let document = repaired.as_ref().map_or(&document, |(repaired, why)| {
-            unreadable_disruption.insert(document.name(), why.clone());
+            self.unreadable_disruption.insert(document.name(), why.clone());
             repaired
         });
-        let is_class = (document.version(), document.kind()) == (Ec2NodeClass::API_VERSION, Ec2NodeClass::KIND);
-        let added = if is_class {
-            document.parse().map(|class| node_classes.push(class)).map(|()| true)
-        } else {
-            add(&mut objects, &mut workloads, document, &defaults)
-        };
-        match added {
-            Ok(known) => {
-                read += 1;
-                warnings.extend_from_slice(&document.faults);
-                if !known {
-                    tell_unread(document, expansion, &mut misspelt, &mut skipped, &mut workloads.unplanned);
+        match self.add_object(document, defaults) {
+            Ok(is_known) => {
+                self.warnings.extend_from_slice(&document.faults);
+                if !is_known {
+                    self.tell_unread(document, expansion);
                 }
+                true
             }
             Err(error) => {
-                // Validation errors are more precise than the parse error.
-                let errors = if document.faults.is_empty() { error.lines() } else { document.faults.clone() };
-                if !affects_only_itself(document) {
-                    blocks_disruption.extend_from_slice(&errors);
-                }
-                refused.extend(errors);
+                self.refuse(document, error);
+                false
             }
         }
     }
-    if read == 0 && !refused.is_empty() {
-        return Err(ReadError::Manifest(refused));
+
+    /// Adds one object; returns whether its kind is known.
+    fn add_object(&mut self, document: &Document, defaults: &MetadataDefaults) -> Result<bool, ReadError> {
+        let Self { objects, node_classes, workloads, .. } = self;
+        macro_rules! push {
+            ($list:ident) => {{
+                let mut object = document.accepted()?;
+                defaults.fill_object(&mut object);
+                objects.$list.push(object);
+            }};
+        }
+        match (document.version(), document.kind()) {
+            ("karpenter.k8s.aws/v1", "EC2NodeClass") => node_classes.push(document.parse()?),
+            ("karpenter.sh/v1", "NodePool") => push!(node_pools),
+            ("karpenter.sh/v1", "NodeClaim") => push!(node_claims),
+            ("karpenter.sh/v1alpha1", "NodeOverlay") => push!(node_overlays),
+            ("v1", "Pod") => push!(pods),
+            ("v1", "Node") => push!(nodes),
+            ("apps/v1", "DaemonSet") => push!(daemon_sets),
+            ("v1", "PersistentVolumeClaim") => push!(volume_claims),
+            ("v1", "PersistentVolume") => push!(volumes),
+            ("storage.k8s.io/v1", "StorageClass") => push!(storage_classes),
+            ("storage.k8s.io/v1", "CSINode") => push!(csi_nodes),
+            ("v1", "Namespace") => push!(namespaces),
+            ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets),
+            ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes),
+            ("v1", "ConfigMap") => push!(config_maps),
+            _ => return workloads.add(document, defaults),
+        }
+        Ok(true)
     }
-    objects.node_classes.clone_from(&node_classes);
-    let (notes, added, unfit) = finish(&mut objects, &mut workloads, &settings, (expansion, &consequences))?;
-    warnings.extend(unfit);
-    Ok(Manifests {
-        objects,
-        settings,
-        node_classes,
-        workloads,
-        notes,
-        added,
-        skipped,
-        misspelt,
-        refused,
-        blocks_disruption,
-        warnings,
-        remarks: Vec::new(),
-        unreadable_disruption,
-        others: BTreeMap::new(),
-        unlisted: BTreeSet::new(),
-    })
+
+    /// Tells that a document is of a kind that is not read, which may be misspelt, or may make pods that a plan lacks.
+    fn tell_unread(&mut self, document: &Document, expansion: Expansion<'_>) {
+        let (version, kind, name) = (document.version(), document.kind(), document.shown_name());
+        match served::warning(version, kind, &name) {
+            Some(warning) => self.misspelt.push(warning),
+            None if matches!(expansion, Expansion::Missing(_)) && self.workloads.unplanned.add(document) => {}
+            None => self.skipped.push(format!("{version} {kind} {name}")),
+        }
+    }
+
+    /// Tells why a document is refused, and whether that blocks disruption.
+    fn refuse(&mut self, document: &Document, error: ReadError) {
+        // Validation errors are more precise than the parse error.
+        let errors = if document.faults.is_empty() { error.lines() } else { document.faults.clone() };
+        if !affects_only_itself(document) {
+            self.blocks_disruption.extend_from_slice(&errors);
+        }
+        self.refused.extend(errors);
+    }
+
+    /// Adds what a server and controllers would have added: also what became of the workloads, the names of their pods, and which pods a
+    /// server would refuse for what it would add.
+    fn finish(&mut self, expansion: Expansion<'_>, consequences: &Consequences) -> Result<(), ReadError> {
+        let Self { objects, settings, node_classes, workloads, .. } = self;
+        objects.node_classes.clone_from(node_classes);
+        let is_new = |pod: &&mut Pod| consequences.new_pods.contains(&pod.metadata.key());
+        workloads.limit_ranges.admit(objects.pods.iter_mut().filter(is_new));
+        let of_daemons = roll_out_daemons(objects, &consequences.changed_daemons, &workloads.limit_ranges);
+        let mut unfit = admit_new_daemons(objects, &consequences.new_daemons, workloads);
+        let mut storage = Storage::of(objects);
+        let (mut notes, added) = match expansion {
+            Expansion::Off => workloads.roll_out(&mut objects.pods, &mut storage, settings.now)?,
+            Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, &mut storage, settings.now)?,
+        };
+        objects.volume_claims.append(&mut storage.made);
+        unfit.extend(workloads.runtime_classes.admit(&mut objects.pods));
+        complete(objects, settings);
+        ephemeral::claim(objects, &consequences.live_pods);
+        workloads.own(&mut objects.pods);
+        whittle_snapshot::rename_provisioners(objects);
+        objects.sort();
+        budgets::observe(objects, workloads, &consequences.budgets);
+        notes.extend(consequences.templates.note(objects, settings.now));
+        notes.extend(consequences.templates.volume_costs());
+        notes.extend(of_daemons);
+        self.notes = notes;
+        self.added = added;
+        self.warnings.extend(unfit);
+        Ok(())
+    }
 }
 
 /// The pod of a document, if it is one.
@@ -310,22 +389,6 @@ fn take_pod(document: &mut Document, defaults: &MetadataDefaults) -> Option<Pod>
     }
     defaults.fill_object(&mut pod);
     Some(pod)
-}
-
-/// Tells that a document is of a kind that is not read, which may be misspelt, or may make pods that a plan lacks.
-fn tell_unread(
-    document: &Document,
-    expansion: Expansion<'_>,
-    misspelt: &mut Vec<String>,
-    skipped: &mut Vec<String>,
-    unplanned: &mut Unplanned,
-) {
-    let (version, kind, name) = (document.version(), document.kind(), document.shown_name());
-    match served::warning(version, kind, &name) {
-        Some(warning) => misspelt.push(warning),
-        None if matches!(expansion, Expansion::Missing(_)) && unplanned.add(document) => {}
-        None => skipped.push(format!("{version} {kind} {name}")),
-    }
 }
 
 /// Whether only its own nodes are affected where it is refused: without it they are no candidates. A LimitRange is for pods to come.
@@ -409,71 +472,6 @@ fn roll_out_daemons(objects: &mut ClusterObjects, changed: &BTreeSet<Identity>, 
         }
     }
     notes
-}
-
-/// Adds what a server and controllers would have added; returns what became of the workloads, the names of their pods, and which pods a
-/// server would refuse for what it would add.
-fn finish(
-    objects: &mut ClusterObjects,
-    workloads: &mut WorkloadManifests,
-    settings: &Settings,
-    (expansion, consequences): (Expansion<'_>, &Consequences),
-) -> Result<(Vec<String>, Added, Vec<String>), ReadError> {
-    let is_new = |pod: &&mut Pod| consequences.new_pods.contains(&pod.metadata.key());
-    workloads.limit_ranges.admit(objects.pods.iter_mut().filter(is_new));
-    let of_daemons = roll_out_daemons(objects, &consequences.changed_daemons, &workloads.limit_ranges);
-    let mut unfit = admit_new_daemons(objects, &consequences.new_daemons, workloads);
-    let mut storage = Storage::of(objects);
-    let mut expanded = match expansion {
-        Expansion::Off => workloads.roll_out(&mut objects.pods, &mut storage, settings.now)?,
-        Expansion::Missing(asked) => workloads.expand(&mut objects.pods, asked, &mut storage, settings.now)?,
-    };
-    objects.volume_claims.append(&mut storage.made);
-    unfit.extend(workloads.runtime_classes.admit(&mut objects.pods));
-    complete(objects, settings);
-    ephemeral::claim(objects, &consequences.live_pods);
-    workloads.own(&mut objects.pods);
-    whittle_snapshot::rename_provisioners(objects);
-    objects.sort();
-    budgets::observe(objects, workloads, &consequences.budgets);
-    expanded.0.extend(consequences.templates.note(objects, settings.now));
-    expanded.0.extend(consequences.templates.volume_costs());
-    expanded.0.extend(of_daemons);
-    Ok((expanded.0, expanded.1, unfit))
-}
-
-/// Adds one object; returns whether its kind is known.
-fn add(
-    objects: &mut ClusterObjects,
-    workloads: &mut WorkloadManifests,
-    document: &Document,
-    defaults: &MetadataDefaults,
-) -> Result<bool, ReadError> {
-    macro_rules! push {
-        ($list:ident) => {{
-            let mut object = document.accepted()?;
-            defaults.fill_object(&mut object);
-            objects.$list.push(object);
-        }};
-    }
-    match (document.version(), document.kind()) {
-        ("karpenter.sh/v1", "NodePool") => push!(node_pools),
-        ("karpenter.sh/v1", "NodeClaim") => push!(node_claims),
-        ("karpenter.sh/v1alpha1", "NodeOverlay") => push!(node_overlays),
-        ("v1", "Pod") => push!(pods),
-        ("v1", "Node") => push!(nodes),
-        ("apps/v1", "DaemonSet") => push!(daemon_sets),
-        ("v1", "PersistentVolumeClaim") => push!(volume_claims),
-        ("v1", "PersistentVolume") => push!(volumes),
-        ("storage.k8s.io/v1", "StorageClass") => push!(storage_classes),
-        ("storage.k8s.io/v1", "CSINode") => push!(csi_nodes),
-        ("v1", "Namespace") => push!(namespaces),
-        ("policy/v1", "PodDisruptionBudget") => push!(disruption_budgets),
-        ("scheduling.k8s.io/v1", "PriorityClass") => push!(priority_classes),
-        ("v1", "ConfigMap") => push!(config_maps),
-        _ => return workloads.add(document, defaults),
-    }
-    Ok(true)
 }
 
 /// Metadata that the API server would have set.
