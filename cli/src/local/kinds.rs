@@ -26,6 +26,9 @@ pub(crate) struct Access {
     pub(crate) relabel: Option<Relabel>,
 }
 
+/// Lists the objects of a kind.
+type List = for<'a> fn(&'a World) -> Vec<Listed<'a>>;
+
 /// A kind: its names, its columns, and how its objects are found.
 pub(crate) struct KindEntry {
     pub(crate) kind: &'static str,
@@ -36,7 +39,7 @@ pub(crate) struct KindEntry {
     pub(crate) columns: &'static [&'static str],
     /// Columns after the age, shown with `-o wide`.
     pub(crate) wide: &'static [&'static str],
-    pub(crate) list: for<'a> fn(&'a World) -> Vec<Listed<'a>>,
+    pub(crate) list: List,
     /// None of what nobody changes by itself.
     pub(crate) access: Option<Access>,
 }
@@ -144,14 +147,17 @@ fn remove_class_of(cluster: &mut Cluster, name: &str, now: Option<Timestamp>) ->
 /// Labels have only those that are stored.
 const REPLICA_SET: Option<Access> = Some(Access { remove: remove_replica_set, relabel: Some(relabel::<ReplicaSet>) });
 
-/// A kind without columns of its own.
-const fn plain(
-    (kind, plural, short): (&'static str, &'static str, &'static [&'static str]),
-    namespaced: bool,
-    list: for<'a> fn(&'a World) -> Vec<Listed<'a>>,
-    access: Option<Access>,
-) -> KindEntry {
-    KindEntry { kind, plural, short, namespaced, columns: &[], wide: &[], list, access }
+/// Kind, plural and short names.
+type Names = (&'static str, &'static str, &'static [&'static str]);
+
+/// A kind whose objects are in no namespace, without columns of its own.
+const fn cluster_scoped((kind, plural, short): Names, list: List, access: Option<Access>) -> KindEntry {
+    KindEntry { kind, plural, short, namespaced: false, columns: &[], wide: &[], list, access }
+}
+
+/// A kind whose objects are in namespaces, without columns of its own.
+const fn namespaced(names: Names, list: List, access: Option<Access>) -> KindEntry {
+    KindEntry { namespaced: true, ..cluster_scoped(names, list, access) }
 }
 
 const POOL: &[&str] = &["NODECLASS", "NODES", "READY"];
@@ -164,82 +170,82 @@ pub(crate) const KINDS: &[KindEntry] = &[
     KindEntry {
         columns: &["STATUS", "POOL", "TYPE", "CAPACITY", "ZONE", "PODS", "PRICE"],
         wide: &["CPU", "MEMORY", "INSTANCE", "VERSION", "TAINTS"],
-        ..plain(("Node", "nodes", &["no"]), false, rows::nodes, stored::<Node>())
+        ..cluster_scoped(("Node", "nodes", &["no"]), rows::nodes, stored::<Node>())
     },
     KindEntry {
         columns: &["STATUS", "NODE"],
         wide: &["CPU", "MEMORY", "REASON"],
-        ..plain(("Pod", "pods", &["po"]), true, rows::pods, stored::<Pod>())
+        ..namespaced(("Pod", "pods", &["po"]), rows::pods, stored::<Pod>())
     },
     KindEntry {
         columns: &["READY", "UP-TO-DATE", "AVAILABLE"],
         wide: &["SELECTOR"],
-        ..plain(("Deployment", "deployments", &["deploy"]), true, rows::deployments, stored::<Deployment>())
+        ..namespaced(("Deployment", "deployments", &["deploy"]), rows::deployments, stored::<Deployment>())
     },
     KindEntry {
         columns: POOL,
         wide: POOL_WIDE,
-        ..plain(("NodePool", "nodepools", &["np"]), false, rows::node_pools, stored::<NodePool>())
+        ..cluster_scoped(("NodePool", "nodepools", &["np"]), rows::node_pools, stored::<NodePool>())
     },
     KindEntry {
         columns: &["PHASE", "POOL", "TYPE", "CAPACITY", "ZONE", "INSTANCE", "NODE"],
         wide: &["PRICE", "AMI"],
-        ..plain(("NodeClaim", "nodeclaims", &[]), false, rows::claims, stored::<NodeClaim>())
+        ..cluster_scoped(("NodeClaim", "nodeclaims", &[]), rows::claims, stored::<NodeClaim>())
     },
     KindEntry {
         columns: CLASS,
         wide: CLASS_WIDE,
-        ..plain(("EC2NodeClass", "ec2nodeclasses", &["ec2nc", "ec2ncs"]), false, rows::node_classes, stored::<Ec2NodeClass>())
+        ..cluster_scoped(("EC2NodeClass", "ec2nodeclasses", &["ec2nc", "ec2ncs"]), rows::node_classes, stored::<Ec2NodeClass>())
     },
     KindEntry {
         columns: POOL,
         wide: POOL_WIDE,
-        ..plain(("Provisioner", "provisioners", &[]), false, rows::provisioners, converted(remove_pool_of))
+        ..cluster_scoped(("Provisioner", "provisioners", &[]), rows::provisioners, converted(remove_pool_of))
     },
     KindEntry {
         columns: CLASS,
         wide: CLASS_WIDE,
-        ..plain(("AWSNodeTemplate", "awsnodetemplates", &[]), false, rows::node_templates, converted(remove_class_of))
+        ..cluster_scoped(("AWSNodeTemplate", "awsnodetemplates", &[]), rows::node_templates, converted(remove_class_of))
     },
     KindEntry {
         columns: &["READY"],
-        ..plain(("NodeOverlay", "nodeoverlays", &["overlays"]), false, rows::overlays, stored::<NodeOverlay>())
+        ..cluster_scoped(("NodeOverlay", "nodeoverlays", &["overlays"]), rows::overlays, stored::<NodeOverlay>())
     },
     KindEntry {
         columns: &["REPLICAS", "READY"],
-        ..plain(("CapacityBuffer", "capacitybuffers", &["cb"]), true, rows::buffers, stored::<CapacityBuffer>())
+        ..namespaced(("CapacityBuffer", "capacitybuffers", &["cb"]), rows::buffers, stored::<CapacityBuffer>())
     },
-    KindEntry { columns: &["OBJECT", "TYPE", "REASON", "MESSAGE"], ..plain(("Event", "events", &["ev"]), true, rows::events, None) },
+    KindEntry { columns: &["OBJECT", "TYPE", "REASON", "MESSAGE"], ..namespaced(("Event", "events", &["ev"]), rows::events, None) },
     KindEntry {
         columns: &["CURRENT", "READY"],
         wide: &["SELECTOR"],
-        ..plain(("DaemonSet", "daemonsets", &["ds"]), true, rows::daemon_sets, stored::<DaemonSet>())
+        ..namespaced(("DaemonSet", "daemonsets", &["ds"]), rows::daemon_sets, stored::<DaemonSet>())
     },
     KindEntry {
         columns: &["DESIRED", "CURRENT", "READY"],
-        ..plain(("ReplicaSet", "replicasets", &["rs"]), true, rows::replica_sets, REPLICA_SET)
+        ..namespaced(("ReplicaSet", "replicasets", &["rs"]), rows::replica_sets, REPLICA_SET)
     },
     KindEntry {
         columns: &["READY"],
-        ..plain(("StatefulSet", "statefulsets", &["sts"]), true, rows::stateful_sets, stored::<StatefulSet>())
+        ..namespaced(("StatefulSet", "statefulsets", &["sts"]), rows::stateful_sets, stored::<StatefulSet>())
     },
     KindEntry {
         columns: &["MIN-AVAILABLE", "MAX-UNAVAILABLE", "ALLOWED-DISRUPTIONS"],
-        ..plain(("PodDisruptionBudget", "poddisruptionbudgets", &["pdb"]), true, rows::budgets, stored::<PodDisruptionBudget>())
+        ..namespaced(("PodDisruptionBudget", "poddisruptionbudgets", &["pdb"]), rows::budgets, stored::<PodDisruptionBudget>())
     },
-    KindEntry { columns: &["SELECTOR"], ..plain(("Service", "services", &["svc"]), true, rows::services, stored::<Service>()) },
-    plain(("Namespace", "namespaces", &["ns"]), false, rows::namespaces, None),
-    KindEntry { columns: &["DATA"], ..plain(("ConfigMap", "configmaps", &["cm"]), true, rows::config_maps, stored::<ConfigMap>()) },
+    KindEntry { columns: &["SELECTOR"], ..namespaced(("Service", "services", &["svc"]), rows::services, stored::<Service>()) },
+    cluster_scoped(("Namespace", "namespaces", &["ns"]), rows::namespaces, None),
+    KindEntry { columns: &["DATA"], ..namespaced(("ConfigMap", "configmaps", &["cm"]), rows::config_maps, stored::<ConfigMap>()) },
     KindEntry {
         columns: &["VALUE", "GLOBAL-DEFAULT"],
-        ..plain(("PriorityClass", "priorityclasses", &["pc"]), false, rows::priority_classes, stored::<PriorityClass>())
+        ..cluster_scoped(("PriorityClass", "priorityclasses", &["pc"]), rows::priority_classes, stored::<PriorityClass>())
     },
-    plain(("PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"]), true, rows::volume_claims, stored::<PersistentVolumeClaim>()),
-    plain(("PersistentVolume", "persistentvolumes", &["pv"]), false, rows::volumes, stored::<PersistentVolume>()),
-    plain(("StorageClass", "storageclasses", &["sc"]), false, rows::storage_classes, stored::<StorageClass>()),
-    plain(("PodTemplate", "podtemplates", &[]), true, rows::pod_templates, stored::<StoredPodTemplate>()),
-    plain(("CSINode", "csinodes", &[]), false, rows::csi_nodes, stored::<CsiNode>()),
-    plain(("VolumeAttachment", "volumeattachments", &[]), false, rows::volume_attachments, stored::<VolumeAttachment>()),
+    namespaced(("PersistentVolumeClaim", "persistentvolumeclaims", &["pvc"]), rows::volume_claims, stored::<PersistentVolumeClaim>()),
+    cluster_scoped(("PersistentVolume", "persistentvolumes", &["pv"]), rows::volumes, stored::<PersistentVolume>()),
+    cluster_scoped(("StorageClass", "storageclasses", &["sc"]), rows::storage_classes, stored::<StorageClass>()),
+    namespaced(("PodTemplate", "podtemplates", &[]), rows::pod_templates, stored::<StoredPodTemplate>()),
+    cluster_scoped(("CSINode", "csinodes", &[]), rows::csi_nodes, stored::<CsiNode>()),
+    cluster_scoped(("VolumeAttachment", "volumeattachments", &[]), rows::volume_attachments, stored::<VolumeAttachment>()),
 ];
 
 /// What a command is about: a kind, and one object of it unless all are meant.
