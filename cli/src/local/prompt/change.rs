@@ -16,6 +16,20 @@ type Pair = (String, Option<String>);
 /// The annotations of an object, or its labels.
 type Map = fn(&mut ObjectMeta) -> &mut BTreeMap<String, String>;
 
+/// What becomes of another value that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherValue {
+    /// It stays, and the command is refused.
+    Stays,
+    IsOverwritten,
+}
+
+impl OtherValue {
+    fn of(args: &ChangeArgs) -> Self {
+        if args.overwrite { Self::IsOverwritten } else { Self::Stays }
+    }
+}
+
 impl Prompt {
     pub(super) fn annotate(&mut self, args: &ChangeArgs, namespace: Option<&str>) -> Result<String, String> {
         let (objects, pairs) = pairs(&args.words, |key, _| {
@@ -23,7 +37,8 @@ impl Prompt {
             let fine = is_qualified_name(&key.to_lowercase());
             if fine { Ok(()) } else { Err(format!("{key:?} is no annotation key: write {KEY_FORM}")) }
         })?;
-        self.change(&Choice::of("annotate", args, &objects, namespace), &pairs, args.overwrite, |meta| &mut meta.annotations, "annotated")
+        let choice = Choice::of("annotate", args, &objects, namespace);
+        self.change(&choice, &pairs, OtherValue::of(args), |meta| &mut meta.annotations, "annotated")
     }
 
     pub(super) fn label(&mut self, args: &ChangeArgs, namespace: Option<&str>) -> Result<String, String> {
@@ -35,18 +50,18 @@ impl Prompt {
             if fine { Ok(()) } else { Err(format!("{:?} is no label value: write {LABEL_VALUE_FORM}", value.unwrap_or_default())) }
         })?;
         let word = if pairs.iter().all(|(_, value)| value.is_none()) { "unlabeled" } else { "labeled" };
-        self.change(&Choice::of("label", args, &objects, namespace), &pairs, args.overwrite, |meta| &mut meta.labels, word)
+        self.change(&Choice::of("label", args, &objects, namespace), &pairs, OtherValue::of(args), |meta| &mut meta.labels, word)
     }
 
     /// Changes every chosen object, or none if one has another value already.
-    fn change(&mut self, choice: &Choice<'_>, pairs: &[Pair], overwrite: bool, map: Map, word: &str) -> Result<String, String> {
+    fn change(&mut self, choice: &Choice<'_>, pairs: &[Pair], other: OtherValue, map: Map, word: &str) -> Result<String, String> {
         let mut errors = Vec::new();
         let mut wanted: Vec<(Chosen, ObjectMeta)> = Vec::new();
         for one in self.chosen(choice)? {
             let mut meta = self.metadata(&one)?;
             let before = map(&mut meta).clone();
-            let other = |(key, value): &&Pair| value.is_some() && before.get(key).is_some_and(|known| Some(known) != value.as_ref());
-            if let Some((key, _)) = pairs.iter().find(other).filter(|_| !overwrite) {
+            let differs = |(key, value): &&Pair| value.is_some() && before.get(key).is_some_and(|known| Some(known) != value.as_ref());
+            if let Some((key, _)) = pairs.iter().find(differs).filter(|_| other == OtherValue::Stays) {
                 errors.push(format!("{} has {key}={} already: add --overwrite to replace it", one.shown, before[key]));
             }
             wanted.push((one, meta));
@@ -102,7 +117,7 @@ impl Prompt {
                 return Err(format!("{} have no taints: name a node", one.entry.plural));
             }
             let taints = self.session.simulation.world().cluster.objects.nodes.get(&one.key).map(|node| node.spec.taints.clone());
-            let taints = changed_taints(taints.unwrap_or_default(), &changes, args.overwrite);
+            let taints = changed_taints(taints.unwrap_or_default(), &changes, OtherValue::of(args));
             changed.push(taints.map_err(|problem| format!("{}: {problem}", one.shown))?);
         }
         let word = if changes.iter().all(|change| matches!(change, Tainting::Remove { .. })) { "untainted" } else { "tainted" };
@@ -218,7 +233,7 @@ fn once_each(changes: &[Tainting]) -> Result<(), String> {
 }
 
 /// The taints of a node after all changes.
-fn changed_taints(taints: Vec<Taint>, changes: &[Tainting], overwrite: bool) -> Result<Vec<Taint>, String> {
+fn changed_taints(taints: Vec<Taint>, changes: &[Tainting], other: OtherValue) -> Result<Vec<Taint>, String> {
     let mut taints: Vec<Option<Taint>> = taints.into_iter().map(Some).collect();
     // Where the taints of a key are: there may be as many keys as changes.
     let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -231,7 +246,7 @@ fn changed_taints(taints: Vec<Taint>, changes: &[Tainting], overwrite: bool) -> 
                 let places = places.entry(new.key.clone()).or_default();
                 let same = places.iter().copied().find(|at| taints[*at].as_ref().is_some_and(|known| known.same(new)));
                 match same.and_then(|at| taints[at].as_mut()) {
-                    Some(known) if known.value != new.value && !overwrite => {
+                    Some(known) if known.value != new.value && other == OtherValue::Stays => {
                         return Err(format!("it has {known} already: add --overwrite to replace it"));
                     }
                     Some(known) => known.value.clone_from(&new.value),
@@ -257,6 +272,7 @@ fn changed_taints(taints: Vec<Taint>, changes: &[Tainting], overwrite: bool) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::OtherValue::{IsOverwritten, Stays};
     use super::*;
     use std::time::{Duration, Instant};
 
@@ -271,9 +287,9 @@ mod tests {
         assert_eq!(pairs(&same, |_, _| Ok(())).unwrap().1.len(), 100_000);
         let add: Vec<Tainting> = (0..100_000).map(|n| Tainting::parse(&format!("k{n}=b:NoSchedule")).unwrap()).collect();
         once_each(&add).unwrap();
-        let taints = changed_taints(Vec::new(), &add, false).unwrap();
+        let taints = changed_taints(Vec::new(), &add, Stays).unwrap();
         let remove: Vec<Tainting> = (0..100_000).map(|n| Tainting::parse(&format!("k{n}-")).unwrap()).collect();
-        assert_eq!((taints.len(), changed_taints(taints, &remove, false)), (100_000, Ok(Vec::new())));
+        assert_eq!((taints.len(), changed_taints(taints, &remove, Stays)), (100_000, Ok(Vec::new())));
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     }
 
@@ -288,21 +304,24 @@ mod tests {
 
     #[test]
     fn taints_are_added_replaced_and_removed_in_their_order() {
-        let changed = |before: &[&str], words: &[&str], overwrite| {
+        let changed = |before: &[&str], words: &[&str], other| {
             let parsed = |words: &[&str]| words.iter().map(|word| Tainting::parse(word).unwrap()).collect::<Vec<_>>();
-            let before = changed_taints(Vec::new(), &parsed(before), false).unwrap();
-            let taints = changed_taints(before, &parsed(words), overwrite)?;
+            let before = changed_taints(Vec::new(), &parsed(before), Stays).unwrap();
+            let taints = changed_taints(before, &parsed(words), other)?;
             Ok::<_, String>(taints.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let before = ["a=1:NoSchedule", "b=1:NoSchedule", "a=1:PreferNoSchedule"];
         assert_eq!(
-            changed(&before, &["a:NoSchedule-", "c=1:NoSchedule"], false).unwrap(),
+            changed(&before, &["a:NoSchedule-", "c=1:NoSchedule"], Stays).unwrap(),
             ["b=1:NoSchedule", "a=1:PreferNoSchedule", "c=1:NoSchedule"]
         );
-        assert_eq!(changed(&before, &["a-"], false).unwrap(), ["b=1:NoSchedule"]);
-        assert_eq!(changed(&before, &["b=2:NoSchedule"], true).unwrap(), ["a=1:NoSchedule", "b=2:NoSchedule", "a=1:PreferNoSchedule"]);
-        assert!(changed(&before, &["b=2:NoSchedule"], false).unwrap_err().contains("it has b=1:NoSchedule already: add --overwrite"));
-        assert_eq!(changed(&before, &["a-", "a-"], false).unwrap_err(), "it has no taint a");
+        assert_eq!(changed(&before, &["a-"], Stays).unwrap(), ["b=1:NoSchedule"]);
+        assert_eq!(
+            changed(&before, &["b=2:NoSchedule"], IsOverwritten).unwrap(),
+            ["a=1:NoSchedule", "b=2:NoSchedule", "a=1:PreferNoSchedule"]
+        );
+        assert!(changed(&before, &["b=2:NoSchedule"], Stays).unwrap_err().contains("it has b=1:NoSchedule already: add --overwrite"));
+        assert_eq!(changed(&before, &["a-", "a-"], Stays).unwrap_err(), "it has no taint a");
     }
 
     #[test]
