@@ -5,7 +5,7 @@ use crate::connection::ApiRequest;
 use crate::kept::{Awaited, Changes, Followed, Kept, Newest};
 use crate::path;
 use crate::read::{Consistency, Parse};
-use crate::watch::{Change, WatchEvent};
+use crate::watch::{Change, Encoding, WatchEvent};
 use futures::try_join;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -133,7 +133,7 @@ impl<A: ClusterAccess> Clusters<A> {
     ) -> Result<Changes<T>, String> {
         let query = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds=60&resourceVersion={}", kept.version);
         let opened = async {
-            let opened = self.watch(cluster, format!("{}?{query}", path::collection::<K>("")), K::PROTOBUF.is_some()).await;
+            let opened = self.watch(cluster, format!("{}?{query}", path::collection::<K>("")), Encoding::of::<K>()).await;
             opened.map_err(|failed| failed.into_error(cluster, "a watch").to_string())
         };
         let (mut watch, newest, awaited) = try_join!(opened, self.newest::<K>(cluster), self.awaited::<K, T>(cluster, parse))?;

@@ -3,7 +3,7 @@
 use crate::errors::{Class, Failure};
 use crate::keeper::Keeper;
 use crate::response;
-use crate::watch::Watch;
+use crate::watch::{Encoding, Watch};
 use base64::Engine;
 use http::{Method, Request, header};
 use kube::client::Body as HttpBody;
@@ -192,9 +192,12 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     /// Opens a watch, which the server may tell in protobuf. It is neither compressed nor retried.
-    pub(crate) async fn watch(&self, cluster: &ClusterName, path: String, in_protobuf: bool) -> Result<Watch, RequestError> {
+    pub(crate) async fn watch(&self, cluster: &ClusterName, path: String, wanted: Encoding) -> Result<Watch, RequestError> {
         let connection = self.connection(cluster).await.map_err(RequestError::Access)?;
-        let accept = if in_protobuf { PROTOBUF_OR_JSON_WATCH } else { JSON };
+        let accept = match wanted {
+            Encoding::Protobuf => PROTOBUF_OR_JSON_WATCH,
+            Encoding::Json => JSON,
+        };
         let request = ApiRequest { is_watch: true, accept, ..ApiRequest::get(path) };
         let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
         let limit = self.limit();

@@ -7,6 +7,7 @@ use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value;
+use whittle_api::k8s::Kind;
 use whittle_api::{Unreadable, protobuf};
 
 /// The longest change: an object of more than etcd's limit, as JSON.
@@ -27,6 +28,20 @@ pub(crate) enum WatchEvent<T> {
     Error(String),
 }
 
+/// How objects are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Protobuf,
+}
+
+impl Encoding {
+    /// How those of a kind are asked for. A server that does not know the kind in protobuf answers in JSON.
+    pub(crate) const fn of<K: Kind>() -> Self {
+        if K::PROTOBUF.is_some() { Self::Protobuf } else { Self::Json }
+    }
+}
+
 /// An open watch.
 pub(crate) struct Watch {
     body: Body,
@@ -36,7 +51,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new(headers: &HeaderMap, body: Body) -> Self {
         let is_protobuf = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(protobuf::CONTENT_TYPE.as_bytes()));
-        Self { body, arrived: Arrived { bytes: Vec::new(), is_protobuf } }
+        Self { body, arrived: Arrived::new(if is_protobuf { Encoding::Protobuf } else { Encoding::Json }) }
     }
 
     /// The next change; `None` at the end. Nothing is lost if it is not waited for to the end.
@@ -67,24 +82,32 @@ pub(crate) enum Change {
 /// What has arrived and was not returned yet.
 struct Arrived {
     bytes: Vec<u8>,
-    is_protobuf: bool,
+    encoding: Encoding,
 }
 
 impl Arrived {
+    const fn new(encoding: Encoding) -> Self {
+        Self { bytes: Vec::new(), encoding }
+    }
+
     /// The next whole change.
     fn next(&mut self) -> Result<Option<Change>, String> {
-        let end = if self.is_protobuf {
-            let length = self.bytes.first_chunk::<LENGTH>().map(|length| u32::from_be_bytes(*length) as usize + LENGTH);
-            length.filter(|end| *end > CHANGE_MAX || self.bytes.len() >= *end)
-        } else {
-            self.bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
+        let end = match self.encoding {
+            Encoding::Protobuf => {
+                let length = self.bytes.first_chunk::<LENGTH>().map(|length| u32::from_be_bytes(*length) as usize + LENGTH);
+                length.filter(|end| *end > CHANGE_MAX || self.bytes.len() >= *end)
+            }
+            Encoding::Json => self.bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1),
         };
         if end.unwrap_or(self.bytes.len()) > CHANGE_MAX {
             return Err(format!("a change is longer than {CHANGE_MAX} bytes"));
         }
         let Some(end) = end else { return Ok(None) };
         let mut change: Vec<u8> = self.bytes.drain(..end).collect();
-        Ok(Some(if self.is_protobuf { Change::Protobuf(change.split_off(LENGTH)) } else { Change::Json(change) }))
+        Ok(Some(match self.encoding {
+            Encoding::Protobuf => Change::Protobuf(change.split_off(LENGTH)),
+            Encoding::Json => Change::Json(change),
+        }))
     }
 }
 
@@ -136,8 +159,8 @@ mod tests {
     use whittle_api::k8s::Node;
 
     /// All changes, as they arrive in pieces.
-    fn changes(bytes: &[u8], is_protobuf: bool, size: usize) -> Vec<Change> {
-        let (mut arrived, mut found) = (Arrived { bytes: Vec::new(), is_protobuf }, Vec::new());
+    fn changes(bytes: &[u8], encoding: Encoding, size: usize) -> Vec<Change> {
+        let (mut arrived, mut found) = (Arrived::new(encoding), Vec::new());
         for piece in bytes.chunks(size) {
             arrived.bytes.extend_from_slice(piece);
             while let Some(change) = arrived.next().expect("a change") {
@@ -154,7 +177,7 @@ mod tests {
         };
         let text = line("ADDED", 1) + &line("BOOKMARK", 2) + &line("DELETED", 3);
         for size in [1, 7, 1000] {
-            let versions: Vec<String> = changes(text.as_bytes(), false, size)
+            let versions: Vec<String> = changes(text.as_bytes(), Encoding::Json, size)
                 .iter()
                 .map(|change| match change.read::<Node>().expect("it can be read") {
                     WatchEvent::Applied(node) | WatchEvent::Deleted(node) => node.expect("a node").metadata.resource_version,
@@ -165,16 +188,16 @@ mod tests {
             assert_eq!(versions, ["1", "2", "3"], "pieces of {size}");
             let framed = [&[0, 0, 0, 2][..], b"ab", &[0, 0, 0, 0], &[0, 0, 0, 1], b"c"].concat();
             let expected = [b"ab".to_vec(), Vec::new(), b"c".to_vec()].map(Change::Protobuf);
-            assert_eq!(changes(&framed, true, size), expected, "pieces of {size}");
+            assert_eq!(changes(&framed, Encoding::Protobuf, size), expected, "pieces of {size}");
         }
     }
 
     #[test]
     fn a_change_without_an_end_is_not_collected_for_ever() {
-        for (is_protobuf, bytes) in [(false, vec![b'x'; CHANGE_MAX + 1]), (true, vec![0xff; 5])] {
-            assert!(Arrived { bytes, is_protobuf }.next().is_err());
+        for (encoding, bytes) in [(Encoding::Json, vec![b'x'; CHANGE_MAX + 1]), (Encoding::Protobuf, vec![0xff; 5])] {
+            assert!(Arrived { bytes, encoding }.next().is_err());
         }
-        assert_eq!(Arrived { bytes: vec![b'x'; CHANGE_MAX], is_protobuf: false }.next(), Ok(None));
+        assert_eq!(Arrived { bytes: vec![b'x'; CHANGE_MAX], encoding: Encoding::Json }.next(), Ok(None));
     }
 
     #[test]
