@@ -1,7 +1,7 @@
 //! The fleet request of a claim (aws 7.1 to 7.5, 9.4, 14.2).
 
 use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, keep_min_values, select};
-use super::template::{self, EfaInterface, LaunchTemplate, ReservationTarget};
+use super::template::{self, EfaInterface, IpFamily, LaunchTemplate, ReservationTarget};
 use super::{FleetConfig, FleetOverride, FleetRequest, ReservationKind};
 use crate::errors::CreateReason;
 use crate::facts::Catalog;
@@ -417,7 +417,7 @@ fn launch_template(
 ) -> Result<LaunchTemplate, LaunchError> {
     let (class, family) = (input.context.class, input.context.family);
     let spec = &class.spec;
-    let ipv6 = input.cluster.dns_address.as_ref().is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok());
+    let ip_family = IpFamily::of_dns(input.cluster.dns_address.as_deref());
     let bootstrap = Bootstrap {
         cluster: input.cluster,
         class,
@@ -439,9 +439,9 @@ fn launch_template(
         instance_profile: class.status.instance_profile.clone().unwrap_or_default(),
         security_group_ids: class.status.security_groups.iter().map(|group| group.id.clone()).collect(),
         block_device_mappings: template::volumes(spec, family),
-        metadata_options: template::metadata_options(spec, input.catalog.region.as_str(), ipv6),
+        metadata_options: template::metadata_options(spec, input.catalog.region.as_str(), ip_family),
         detailed_monitoring: spec.detailed_monitoring.unwrap_or(false),
-        interfaces: template::interfaces(spec, efa, ipv6),
+        interfaces: template::interfaces(spec, efa, ip_family),
         nested_virtualization: spec.cpu_options.as_ref().and_then(|options| options.nested_virtualization.clone()),
         tenancy: shared.tenancy.to_owned(),
         placement_group_id: input.context.placement_group.map(|group| group.id.clone()),

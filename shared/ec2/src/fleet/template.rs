@@ -4,6 +4,7 @@ use crate::facts::{CardEfa, InstanceTypeFacts};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use whittle_api::karpenter::AmiFamily;
 use whittle_api::karpenter::{BlockDeviceMapping, ConnectionTracking, Ec2NodeClassSpec, MetadataOptions};
 use whittle_units::Quantity;
@@ -97,12 +98,26 @@ pub(super) fn volumes(class: &Ec2NodeClassSpec, family: AmiFamily) -> Vec<BlockD
 const WITHOUT_IPV6_METADATA: &[&str] =
     &["us-iso-east-1", "us-iso-west-1", "us-isob-east-1", "us-isob-west-1", "us-isof-south-1", "us-isof-east-1"];
 
+/// Which addresses the nodes and pods of a cluster have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IpFamily {
+    V4,
+    V6,
+}
+
+impl IpFamily {
+    /// That of the address of a cluster's DNS service, if it is known.
+    pub(super) fn of_dns(address: Option<&str>) -> Self {
+        if address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()) { Self::V6 } else { Self::V4 }
+    }
+}
+
 /// The class's metadata options; if the field is null, Karpenter's defaults for that case (aws 10.2).
-pub(super) fn metadata_options(class: &Ec2NodeClassSpec, region: &str, ipv6: bool) -> MetadataOptions {
+pub(super) fn metadata_options(class: &Ec2NodeClassSpec, region: &str, ip_family: IpFamily) -> MetadataOptions {
     let word = |on: bool| Some(if on { "enabled" } else { "disabled" }.to_owned());
     let mut options = class.metadata_options.clone().unwrap_or_else(|| MetadataOptions {
         http_endpoint: word(false),
-        http_protocol_ipv6: word(ipv6),
+        http_protocol_ipv6: word(ip_family == IpFamily::V6),
         http_put_response_hop_limit: Some(2),
         http_tokens: Some("required".to_owned()),
     });
@@ -150,17 +165,18 @@ pub(super) fn efa_interfaces(facts: &InstanceTypeFacts, count: u32) -> Vec<EfaIn
 }
 
 /// The interfaces of machines (aws 10.3). `efa` are those that the claim asks for, if any.
-pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: &[EfaInterface], ipv6: bool) -> Vec<TemplateInterface> {
+pub(super) fn interfaces(class: &Ec2NodeClassSpec, efa: &[EfaInterface], ip_family: IpFamily) -> Vec<TemplateInterface> {
+    let is_ipv6 = ip_family == IpFamily::V6;
     let with_addresses = |card_index: Option<u32>, device_index: u32, interface_type: Option<&str>| TemplateInterface {
         card_index,
         device_index,
         interface_type: interface_type.map(str::to_owned),
         associate_public_ip: class.associate_public_ip_address,
-        ipv4_prefix_count: class.ip_prefix_count.filter(|_| !ipv6),
+        ipv4_prefix_count: class.ip_prefix_count.filter(|_| !is_ipv6),
         // EC2 takes either addresses or prefixes of an interface, and a primary address is one of the former.
         ipv6_prefix_count: None,
-        ipv6_address_count: ipv6.then_some(1),
-        primary_ipv6: ipv6.then_some(true),
+        ipv6_address_count: is_ipv6.then_some(1),
+        primary_ipv6: is_ipv6.then_some(true),
         connection_tracking: class.connection_tracking.clone().filter(|tracking| *tracking != ConnectionTracking::default()),
     };
     let on_card = |card: u32, device_index: u32, interface_type: &str| {

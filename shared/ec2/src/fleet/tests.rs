@@ -272,7 +272,7 @@ fn facts_of(name: &str) -> InstanceTypeFacts {
 /// The interfaces of a machine for EFA, as `card.number type`.
 fn efa_layout(facts: &InstanceTypeFacts) -> Vec<String> {
     let asked = template::efa_interfaces(facts, facts.efa_interfaces);
-    let interfaces = template::interfaces(&on_demand().class.spec, &asked, true);
+    let interfaces = template::interfaces(&on_demand().class.spec, &asked, template::IpFamily::V6);
     for each in &interfaces {
         let has_addresses = each.interface_type.as_deref() != Some("efa-only");
         assert_eq!(each.ipv6_address_count, has_addresses.then_some(1), "{each:?}");
