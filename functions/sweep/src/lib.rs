@@ -42,7 +42,7 @@ use execute::Executor;
 use templates::InUse;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, LeftNodes, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
+use whittle_claims::{BlockEnds, Claim, LeftNodes, NodeClassRecord, PoolHealth, ShiftedZones, Sighting, Stored, Uninstall};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{
@@ -51,7 +51,7 @@ use whittle_ports::{
     Scope, Settings, StatusWriter, ZonalShifts, concurrently, rights, save, unless_conflict, write_mirror, write_pool_statuses,
 };
 use whittle_snapshot::{PoolFacts, nodes_by_machine, pool_status};
-use whittle_units::{ClusterName, InstanceId};
+use whittle_units::{ClusterName, InstanceId, Timestamp};
 
 rights! {
     /// What `sweep` may do; its role in `template.yaml` allows the same.
@@ -81,62 +81,60 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let uninstalled = go_on_uninstalling(ports, cluster, &shifted, &mut report).await?;
     // Only Nodes that are read anew show whether they are unhealthy.
     let freshness = if settings.node_repair || uninstalled.is_some() { Freshness::Newest } else { freshness };
-    let Read { instances, statuses, templates, listing: Listing { claims, unreadable }, in_use, seen, sightings, classes, health } =
-        read_or_honour(ports, cluster, freshness, uninstalled.is_some(), &mut report).await?;
+    let (read, seen) = read_or_honour(ports, cluster, freshness, uninstalled.is_some(), &mut report).await?;
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
     }
+    let Listing { claims, unreadable } = &read.listing;
     if uninstalled.is_none() && claims.is_empty() && unreadable.is_empty() {
         static_pools::ring(ports, settings, cluster, &seen.objects, &mut report).await;
     }
-    let known: Vec<Sighting> = sightings.iter().map(|stored| stored.value.clone()).collect();
-    let blocks = reservations::known_ends(ports, cluster, &claims).await?;
-    zonal_shift::announce(ports, settings, cluster, (&seen.objects, &classes), &mut report).await?;
-    let now = ports.clock().now();
-    let find = |objects: &ClusterObjects, nodes: Freshness| {
-        compare(&SweepInput {
-            claims: &claims,
-            unreadable: &unreadable,
-            objects,
-            nodes,
-            instances: &instances,
-            statuses: &statuses,
-            templates: &templates,
-            in_use: &in_use,
-            sightings: &known,
-            classes: &classes,
-            blocks: blocks.as_ref(),
-            shifted: &shifted,
-            repair: settings.node_repair,
-            uninstalling: uninstalled.is_some(),
-            now,
-        })
-    };
+    let known = read.sightings.iter().map(|stored| stored.value.clone()).collect();
+    let blocks = reservations::known_ends(ports, cluster, claims).await?;
+    zonal_shift::announce(ports, settings, cluster, (&seen.objects, &read.classes), &mut report).await?;
+    let facts = SweepFacts { read, known, blocks, shifted, repair: settings.node_repair, uninstalled, now: ports.clock().now() };
+    let find = |objects: &ClusterObjects, nodes: Freshness| compare(&facts.beside(objects, nodes));
     let (objects, mut findings) = seen.compared(ports, cluster, find).await?;
     if let Some(left) = uninstalled
         && Safeguard::LeftUnjudged.stops(left.keep_running())
     {
         findings = findings.while_leaving(left, &objects);
     }
-    log_unreadable(&unreadable, &mut report);
-    gauges::unreadable(&mut report, &objects, unreadable.len(), &findings.missing_pool);
-    gauges::stuck(&mut report, &claims, &shifted, now);
-    gauges::stalled(&mut report, &claims, &findings, &shifted, now);
-    let executor = Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &sightings, failure: None };
-    let outcome = executor.run(findings, &mut report).await;
-    let stored_drift = store_drift(ports, &drift::find_drift(&claims, &objects, &classes, &instances, now), &mut report).await;
-    let nodes = nodes_by_machine(&objects);
-    let facts = PoolFacts { objects: &objects, classes: &classes, claims: &claims, health: &health, nodes: Some(&nodes) };
-    let pools = report_pools(ports, settings, cluster, facts, &shifted, &mut report).await;
+    act_on(ports, settings, cluster, &facts, &objects, findings, &mut report).await?;
+    Ok(report)
+}
+
+/// Does what was found to be due, and reports how claims and pools are.
+async fn act_on<P: Rights>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    facts: &SweepFacts,
+    objects: &ClusterObjects,
+    findings: Findings,
+    report: &mut Report,
+) -> Result<(), HandleError> {
+    let SweepFacts { read, shifted, uninstalled, now, .. } = facts;
+    let Read { instances, listing: Listing { claims, unreadable }, sightings, classes, health, .. } = read;
+    log_unreadable(unreadable, report);
+    gauges::unreadable(report, objects, unreadable.len(), &findings.missing_pool);
+    gauges::stuck(report, claims, shifted, *now);
+    gauges::stalled(report, claims, &findings, shifted, *now);
+    let executor = Executor { ports, cluster, claims, objects, sightings, failure: None };
+    let outcome = executor.run(findings, report).await;
+    let stored_drift = store_drift(ports, &drift::find_drift(claims, objects, classes, instances, *now), report).await;
+    let nodes = nodes_by_machine(objects);
+    let facts = PoolFacts { objects, classes, claims, health, nodes: Some(&nodes) };
+    let pools = report_pools(ports, settings, cluster, facts, shifted, report).await;
     // An ended uninstallation has deleted the records: without them every pool would be called not ready, to Karpenter as well.
     if uninstalled.is_none() || !classes.is_empty() {
-        write_statuses(ports, cluster, &pools, &objects, &mut report).await;
+        write_statuses(ports, cluster, &pools, objects, report).await;
     }
     if !report.decisions.is_empty() {
         ports.store().append(cluster, &report.decisions).await?;
     }
-    outcome.and(stored_drift).map(|()| report)
+    outcome.and(stored_drift)
 }
 
 /// What is done in shadow mode too: reports functions that no longer serve the cluster, and polls zonal shifts.
@@ -165,7 +163,7 @@ async fn go_on_uninstalling<P: Rights>(
     Ok(Some(stored.value.nodes))
 }
 
-/// What a sweep compares.
+/// What a sweep compares with the objects of the cluster, as EC2 and the table have it.
 struct Read {
     instances: Vec<Instance>,
     /// Those of them that fail EC2's checks; none while these are unavailable.
@@ -173,10 +171,45 @@ struct Read {
     templates: Vec<String>,
     listing: Listing,
     in_use: InUse,
-    seen: ObjectsRead,
     sightings: Vec<Stored<Sighting>>,
     classes: Vec<NodeClassRecord>,
     health: Vec<PoolHealth>,
+}
+
+/// All that a sweep compares with the objects of the cluster: these may be read twice.
+struct SweepFacts {
+    read: Read,
+    /// The values of its sightings.
+    known: Vec<Sighting>,
+    blocks: Option<BlockEnds>,
+    shifted: ShiftedZones,
+    repair: bool,
+    /// What becomes of the machines; `None` if the cluster is not uninstalled.
+    uninstalled: Option<LeftNodes>,
+    now: Timestamp,
+}
+
+impl SweepFacts {
+    fn beside<'a>(&'a self, objects: &'a ClusterObjects, nodes: Freshness) -> SweepInput<'a> {
+        let Read { instances, statuses, templates, listing: Listing { claims, unreadable }, in_use, classes, .. } = &self.read;
+        SweepInput {
+            claims,
+            unreadable,
+            objects,
+            nodes,
+            instances,
+            statuses,
+            templates,
+            in_use,
+            sightings: &self.known,
+            classes,
+            blocks: self.blocks.as_ref(),
+            shifted: &self.shifted,
+            repair: self.repair,
+            uninstalling: self.uninstalled.is_some(),
+            now: self.now,
+        }
+    }
 }
 
 /// Reads what is compared. While EC2 does not answer, what users have deleted is drained all the same.
@@ -186,7 +219,7 @@ async fn read_or_honour<P: Rights>(
     freshness: Freshness,
     uninstalling: bool,
     report: &mut Report,
-) -> Result<Read, HandleError> {
+) -> Result<(Read, ObjectsRead), HandleError> {
     let found = read(ports, cluster, freshness, report).await;
     if matches!(found, Err(HandleError::Cloud(_))) && !uninstalling {
         without_ec2::sweep(ports, cluster).await;
@@ -195,7 +228,12 @@ async fn read_or_honour<P: Rights>(
 }
 
 /// Reads EC2, the claims, and then everything else at once.
-async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness, report: &mut Report) -> Result<Read, HandleError> {
+async fn read<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    freshness: Freshness,
+    report: &mut Report,
+) -> Result<(Read, ObjectsRead), HandleError> {
     // Instances first: one that is launched while we read is then not seen without its claim.
     let cloud = ports.cloud();
     let (instances, templates) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster));
@@ -215,7 +253,8 @@ async fn read<P: Rights>(ports: P, cluster: &ClusterName, freshness: Freshness, 
     );
     let classes = classes?.into_iter().map(|stored| stored.value).collect();
     let health = health?.into_iter().map(|stored| stored.value).collect();
-    Ok(Read { instances, statuses, templates, listing, in_use: in_use?, seen: seen?, sightings: sightings?, classes, health })
+    let (in_use, seen) = (in_use?, seen?);
+    Ok((Read { instances, statuses, templates, listing, in_use, sightings: sightings?, classes, health }, seen))
 }
 
 /// Logs the names of stored claims that cannot be read.
