@@ -4,7 +4,7 @@
 
 use crate::{Done, Rights, Run};
 use whittle_api::karpenter::Ec2NodeClass;
-use whittle_claims::{CatalogAttempt, CatalogReads, Revision};
+use whittle_claims::{CatalogAttempt, CatalogReads, Revision, Stored};
 use whittle_ports::{
     CatalogWriter, Clock, CloudError, ClusterEvent, Discovery, HandleError, Involved, RegionStore, StoreError, metrics, publish_event,
     unless_conflict,
@@ -24,6 +24,32 @@ fn is_fresh(read_at: Option<Timestamp>, valid_for: SignedDuration, now: Timestam
     read_at.is_some_and(|at| (SignedDuration::ZERO..valid_for).contains(&now.duration_since(at)))
 }
 
+/// Which parts of the catalog are read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    SpotPrices,
+    /// Types, zones and on-demand prices, and spot prices with them.
+    Everything,
+}
+
+/// The catalog before this run.
+struct KeptCatalog {
+    reads: CatalogReads,
+    stored: Option<Stored<Vec<u8>>>,
+    /// False for one of another release, or a damaged one: it is read again as a whole.
+    is_readable: bool,
+    due: Due,
+    now: Timestamp,
+}
+
+impl KeptCatalog {
+    /// What is stored, whether it can be read or not.
+    fn blob(&self) -> Option<&[u8]> {
+        self.stored.as_ref().map(|stored| stored.value.as_slice())
+    }
+}
+
 impl<P: Rights> Run<'_, P> {
     /// Reads the parts of the region's catalog that were not read recently, and stores it if it differs. When one part cannot be
     /// read, its last values stay and the other is stored all the same; the error is returned at the end. It is none when on-demand prices
@@ -38,27 +64,16 @@ impl<P: Rights> Run<'_, P> {
     }
 
     async fn refresh_parts(&self, done: &mut Done) -> Result<(), HandleError> {
-        let now = self.ports.clock().now();
-        let known_reads = self.catalog_reads().await?;
-        let mut reads = known_reads.clone();
-        let stored = self.ports.store().catalog().await?;
-        let known = stored.as_ref().map(|stored| stored.value.as_slice());
-        // A catalog of another release, or a damaged one, is read again as a whole.
-        let readable = known.filter(|blob| warm::catalog(blob).is_ok());
-        let valid_for = match reads.prices_failed {
-            Some(_) => self.settings.catalog_refresh.min(PRICES_RETRY),
-            None => self.settings.catalog_refresh,
-        };
-        let types_are_fresh = readable.is_some() && is_fresh(reads.types, valid_for, now);
-        let prices_are_fresh = types_are_fresh && is_fresh(reads.spot_prices, self.settings.spot_price_refresh, now);
-        if prices_are_fresh {
+        let kept = self.kept_catalog().await?;
+        let mut reads = kept.reads.clone();
+        if kept.due == Due::Nothing {
             done.report.count("catalog_fresh");
             done.prices_failed = reads.prices_failed;
             return Ok(());
         }
         // One that is not there, or that nobody can read, is waited for by everybody: whoever can reads it.
-        let holds_back = |attempt: &&CatalogAttempt| self.is_shared() && readable.is_some() && attempt.holds_back(self.cluster, now);
-        if let Some(attempt) = known_reads.attempt.as_ref().filter(holds_back) {
+        let holds_back = |attempt: &&CatalogAttempt| self.is_shared() && kept.is_readable && attempt.holds_back(self.cluster, kept.now);
+        if let Some(attempt) = kept.reads.attempt.as_ref().filter(holds_back) {
             done.report.count("catalog_left_to_another");
             done.prices_failed = reads.prices_failed;
             return left_to_another(attempt);
@@ -67,40 +82,73 @@ impl<P: Rights> Run<'_, P> {
             reads.attempt = self.attempt_for(CatalogAttempt::LONGEST, None);
             self.ports.store().put_catalog_reads(&reads).await?;
         }
+        let (catalog, failure) = self.read_due_parts(&kept, &mut reads).await;
+        done.prices_failed.clone_from(&reads.prices_failed);
+        reads.attempt = failure.as_ref().and_then(|error| self.failed_attempt(error));
+        if let Some(blob) = catalog {
+            self.store_catalog(&kept, &blob, &reads, done).await?;
+        }
+        failure.map_or(Ok(()), |error| Err(HandleError::Cloud(error)))
+    }
+
+    /// What is stored of the catalog, and what of it is due.
+    async fn kept_catalog(&self) -> Result<KeptCatalog, HandleError> {
+        let now = self.ports.clock().now();
+        let reads = self.catalog_reads().await?;
+        let stored = self.ports.store().catalog().await?;
+        let is_readable = stored.as_ref().is_some_and(|stored| warm::catalog(&stored.value).is_ok());
+        let due = if is_readable { self.due(&reads, now) } else { Due::Everything };
+        Ok(KeptCatalog { reads, stored, is_readable, due, now })
+    }
+
+    /// Which parts of a catalog that can be read are due.
+    fn due(&self, reads: &CatalogReads, now: Timestamp) -> Due {
+        let valid_for = match reads.prices_failed {
+            Some(_) => self.settings.catalog_refresh.min(PRICES_RETRY),
+            None => self.settings.catalog_refresh,
+        };
+        if !is_fresh(reads.types, valid_for, now) {
+            return Due::Everything;
+        }
+        if is_fresh(reads.spot_prices, self.settings.spot_price_refresh, now) { Due::Nothing } else { Due::SpotPrices }
+    }
+
+    /// Reads what is due, and notes in `reads` when it was. Returns the catalog, unless there is none, and the first failure.
+    async fn read_due_parts(&self, kept: &KeptCatalog, reads: &mut CatalogReads) -> (Option<Vec<u8>>, Option<CloudError>) {
         let mut failure = None;
-        let mut current = readable.map(<[u8]>::to_vec);
-        if !types_are_fresh {
-            match self.ports.cloud().catalog(known).await {
+        let mut current = kept.blob().filter(|_| kept.is_readable).map(<[u8]>::to_vec);
+        if kept.due == Due::Everything {
+            match self.ports.cloud().catalog(kept.blob()).await {
                 Ok(read) => {
                     reads.prices_failed = read.prices_failed.as_ref().map(ToString::to_string);
-                    (current, reads.types) = (Some(read.blob), Some(now));
+                    (current, reads.types) = (Some(read.blob), Some(kept.now));
                 }
                 Err(error) => failure = Some(error),
             }
         }
-        done.prices_failed.clone_from(&reads.prices_failed);
         if let Some(blob) = &mut current {
             match self.ports.cloud().with_spot_prices(blob).await {
-                Ok(priced) => (*blob, reads.spot_prices) = (priced, Some(now)),
+                Ok(priced) => (*blob, reads.spot_prices) = (priced, Some(kept.now)),
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        reads.attempt = failure.as_ref().and_then(|error| self.failed_attempt(error));
-        if let Some(blob) = current {
-            let expected = stored.as_ref().map_or(Revision::ABSENT, |stored| stored.revision);
-            let is_new = known != Some(blob.as_slice());
+        (current, failure)
+    }
+
+    /// Stores the catalog if it differs from the stored one, and when its parts were read.
+    async fn store_catalog(&self, kept: &KeptCatalog, blob: &[u8], reads: &CatalogReads, done: &mut Done) -> Result<(), HandleError> {
+        if kept.blob() != Some(blob) {
+            let expected = kept.stored.as_ref().map_or(Revision::ABSENT, |stored| stored.revision);
             // After a concurrent write these parts may be missing from what is stored: they do not count as read.
-            let is_stored = !is_new || unless_conflict(self.ports.store().put_catalog(&blob, expected).await)?.is_some();
-            if is_stored {
-                if is_new {
-                    done.change();
-                }
-                if reads != known_reads || self.is_shared() {
-                    self.ports.store().put_catalog_reads(&reads).await?;
-                }
+            if unless_conflict(self.ports.store().put_catalog(blob, expected).await)?.is_none() {
+                return Ok(());
             }
+            done.change();
         }
-        failure.map_or(Ok(()), |error| Err(HandleError::Cloud(error)))
+        if *reads != kept.reads || self.is_shared() {
+            self.ports.store().put_catalog_reads(reads).await?;
+        }
+        Ok(())
     }
 
     /// Whether other clusters share the catalog.
