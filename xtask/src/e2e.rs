@@ -167,19 +167,24 @@ fn alarms(options: &Up) -> Result<()> {
     on_rig(options, &["--parameter", "Alarms=full"], &[OsStr::new("alarms"), OsStr::new("--template"), file.as_os_str()])
 }
 
-/// `up`, a walk with these arguments, and `down`, whatever became of the walk.
+/// A walk with these arguments on a rig that checks access.
 fn on_rig(options: &Up, more: &[&str], arguments: &[&OsStr]) -> Result<()> {
     let folder = folder(options.folder.as_deref())?;
     let mut rig = command(&workspace::root(), options, &folder)?;
     rig.arg("--check-access").args(more);
-    let log = folder.with_extension("log");
-    let mut process = detached(&rig, &folder, &log)?;
-    wait(&mut process, &folder, &log)?;
     let mut walk = Command::new(rig.get_program());
     walk.args(arguments).arg("--folder").arg(&folder).stdin(Stdio::null());
-    let walked = shell::run(walk);
-    down(&folder)?;
-    walked
+    run_beside(&rig, &folder, walk)
+}
+
+/// Runs a program while a rig runs, which ends whatever became of the program.
+fn run_beside(rig: &Command, folder: &Path, program: Command) -> Result<()> {
+    let log = folder.with_extension("log");
+    let mut process = detached(rig, folder, &log)?;
+    wait(&mut process, folder, &log)?;
+    let outcome = shell::run(program);
+    down(folder)?;
+    outcome
 }
 
 /// A rig with the older release and what it has for a cluster, the upgrade, and the end of the rig.
@@ -198,15 +203,10 @@ fn upgrade(options: &Upgrade) -> Result<()> {
     let (from, to) = (build(&from_root, &options.from_built, "sam-build-from")?, build(&root, &options.built, "sam-build")?);
     let up = Up { built: Some(from.clone()), rig: options.rig.clone(), ..Up::default() };
     let rig = command_of(&root, &from_root, &up, &folder)?;
-    let log = folder.with_extension("log");
-    let mut process = detached(&rig, &folder, &log)?;
-    wait(&mut process, &folder, &log)?;
     let mut walk = Command::new(rig.get_program());
     walk.arg("upgrade").args([Path::new("--folder"), &folder, Path::new("--sam"), &sam]);
     walk.args([Path::new("--from"), &from, Path::new("--to"), &to]).stdin(Stdio::null());
-    let walked = shell::run(walk);
-    down(&folder)?;
-    walked
+    run_beside(&rig, &folder, walk)
 }
 
 /// An empty rig, the page's commands on it, and its end.
@@ -217,9 +217,6 @@ fn first_pod(options: &FirstPod) -> Result<()> {
     let sam = environment::set_up(&root)?.sam;
     let empty = Up { empty: true, rig: options.rig.clone(), rest: vec!["--cluster".to_owned(), "shop".to_owned()], ..Up::default() };
     let rig = command(&root, &empty, &folder)?;
-    let log = folder.with_extension("log");
-    let mut process = detached(&rig, &folder, &log)?;
-    wait(&mut process, &folder, &log)?;
     let mut script = Command::new(python.join("bin/python"));
     let (usual_page, usual_heading) = if options.release.is_some() { RELEASE_PAGE } else { SOURCES_PAGE };
     let page = options.page.as_deref().unwrap_or(Path::new(usual_page));
@@ -232,9 +229,7 @@ fn first_pod(options: &FirstPod) -> Result<()> {
     // cargo-lambda asks the first Python for zig.
     let places = [sam.join("bin"), python.join("bin"), control_plane].into_iter().chain(std::env::split_paths(&path));
     script.current_dir(&root).env("PATH", std::env::join_paths(places)?).stdin(Stdio::null());
-    let walked = shell::run(script);
-    down(&folder)?;
-    walked
+    run_beside(&rig, &folder, script)
 }
 
 /// What CI tries: a user's way from an empty account to running pods, to Karpenter and back, and to nothing, with what it has built.
@@ -317,19 +312,29 @@ fn detached(rig: &Command, folder: &Path, log: &Path) -> Result<Child> {
     session.spawn().context("setsid cannot be started")
 }
 
-/// The process of the rig of a folder, and whether it still runs: a rig that was killed leaves its folder behind.
-fn process_of(folder: &Path) -> Result<Option<(u32, bool)>> {
+/// The process that a folder says is its rig.
+struct RigProcess {
+    id: u32,
+    /// False for a rig that was killed, which leaves its folder behind.
+    runs: bool,
+}
+
+fn process_of(folder: &Path) -> Result<Option<RigProcess>> {
     let Ok(text) = std::fs::read_to_string(folder.join("state.json")) else { return Ok(None) };
     let state: Value = serde_json::from_str(&text).context("state.json is no JSON")?;
-    let process = state["process"].as_u64().and_then(|process| u32::try_from(process).ok()).context("state.json names no process")?;
-    Ok(Some((process, Path::new("/proc").join(process.to_string()).exists())))
+    let id = state["process"].as_u64().and_then(|process| u32::try_from(process).ok()).context("state.json names no process")?;
+    Ok(Some(RigProcess { id, runs: Path::new("/proc").join(id.to_string()).exists() }))
 }
 
 /// Makes room for a rig in a folder.
 fn vacate(folder: &Path) -> Result<()> {
     match process_of(folder)? {
-        Some((process, true)) => bail!("a rig runs in {} (process {process}): end it with `cargo xtask e2e down`", folder.display()),
-        Some((_, false)) => std::fs::remove_dir_all(folder).with_context(|| format!("{} cannot be removed", folder.display())),
+        Some(RigProcess { id, runs: true }) => {
+            bail!("a rig runs in {} (process {id}): end it with `cargo xtask e2e down`", folder.display())
+        }
+        Some(RigProcess { runs: false, .. }) => {
+            std::fs::remove_dir_all(folder).with_context(|| format!("{} cannot be removed", folder.display()))
+        }
         None => Ok(()),
     }
 }
@@ -378,7 +383,7 @@ fn end(process: u32) {
 }
 
 fn down(folder: &Path) -> Result<()> {
-    let Some((process, runs)) = process_of(folder)? else {
+    let Some(RigProcess { id, runs }) = process_of(folder)? else {
         println!("no rig runs in {}", folder.display());
         return Ok(());
     };
@@ -387,12 +392,12 @@ fn down(folder: &Path) -> Result<()> {
         println!("the rig in {} had ended; its folder is removed", folder.display());
         return Ok(());
     }
-    end(process);
+    end(id);
     // The last thing that its guard does is to remove the folder.
     let begun = Instant::now();
     while folder.exists() {
         if begun.elapsed() > END_MAX {
-            bail!("{} is still there: does process {process} run?", folder.display());
+            bail!("{} is still there: does process {id} run?", folder.display());
         }
         std::thread::sleep(LOOK_EVERY);
     }
