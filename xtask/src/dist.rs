@@ -12,7 +12,7 @@ mod zip;
 
 pub(crate) use template::prebuilt;
 
-use crate::elf::{self, Elf};
+use crate::elf::{self, Elf, Linking};
 use crate::paths::Paths;
 use crate::template::TEMPLATE;
 use crate::{advisories, environment, image, workspace};
@@ -194,8 +194,9 @@ fn sibling(output: &Path) -> PathBuf {
 fn write(root: &Path, output: &Path, architecture: Architecture, binaries: &build::Binaries) -> Result<Vec<Row>> {
     let mut rows = deployment(root, output, architecture, &binaries.functions)?;
     let paths = Paths::of(root)?;
-    for (program, path, is_dynamic) in [(build::COMMAND, &binaries.command, true), (image::BINARY, &binaries.watcher, false)] {
-        let binary = checked(path, architecture, is_dynamic, &paths)?;
+    let programs = [(build::COMMAND, &binaries.command, Linking::Dynamic), (image::BINARY, &binaries.watcher, Linking::Static)];
+    for (program, path, linking) in programs {
+        let binary = checked(path, architecture, linking, &paths)?;
         put(&output.join(program_name(program, architecture)), &binary, 0o755)?;
         rows.push(Row { name: program.to_owned(), architecture, binary: binary.len() as u64, archive: None });
     }
@@ -213,7 +214,7 @@ fn deployment(root: &Path, output: &Path, architecture: Architecture, functions:
     let paths = Paths::of(root)?;
     let mut rows = Vec::new();
     for (function, path) in functions {
-        let binary = checked(path, architecture, true, &paths)?;
+        let binary = checked(path, architecture, Linking::Dynamic, &paths)?;
         let archive = zip::of_one("bootstrap", 0o755, &binary)?;
         put(&deployment.join(format!("functions/{function}.zip")), &archive, 0o644)?;
         rows.push(Row { name: (*function).to_owned(), architecture, binary: binary.len() as u64, archive: Some(archive.len() as u64) });
@@ -242,21 +243,20 @@ pub(crate) fn for_this_machine(root: &Path, output: &Path, functions: &[(&str, P
 }
 
 /// Reads a binary and makes sure that it runs where it is meant to, and is the same when another machine builds it.
-fn checked(path: &Path, architecture: Architecture, is_dynamic: bool, paths: &Paths) -> Result<Vec<u8>> {
+fn checked(path: &Path, architecture: Architecture, linking: Linking, paths: &Paths) -> Result<Vec<u8>> {
     let binary = std::fs::read(path).with_context(|| format!("{} was not built", path.display()))?;
-    fit(&binary, architecture, is_dynamic).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
+    fit(&binary, architecture, linking).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))?;
     paths.check(&binary).with_context(|| path.display().to_string())?;
     Ok(binary)
 }
 
-fn fit(binary: &[u8], architecture: Architecture, is_dynamic: bool) -> Result<(), String> {
+fn fit(binary: &[u8], architecture: Architecture, linking: Linking) -> Result<(), String> {
     let elf = elf::read(binary)?;
     if elf.machine != architecture.machine() {
         return Err(format!("it is for machine {}, not for {}", elf.machine, architecture.name()));
     }
-    if elf.is_dynamic != is_dynamic {
-        let (is, should) = if elf.is_dynamic { ("dynamically", "statically") } else { ("statically", "dynamically") };
-        return Err(format!("it is linked {is}, and should be {should}"));
+    if elf.linking != linking {
+        return Err(format!("it is linked {}, and should be {}", elf.linking.adverb(), linking.adverb()));
     }
     match elf.glibc {
         Some((major, minor)) if GLIBC_MAX < (major, minor) => {
@@ -306,17 +306,17 @@ mod tests {
     #[test]
     fn a_binary_that_would_not_run_is_refused_with_the_reason() {
         let (x86_64, arm64) = (Architecture::X86_64, Architecture::Arm64);
-        assert_eq!(fit(&elf_needing(62, &["GLIBC_2.34"]), x86_64, true), Ok(()));
-        assert_eq!(fit(&elf_needing(183, &["GLIBC_2.17"]), arm64, true), Ok(()));
-        assert_eq!(fit(&elf(183, 1), arm64, false), Ok(()));
-        for (binary, architecture, is_dynamic, expected) in [
-            (elf_needing(62, &["GLIBC_2.17"]), arm64, true, "machine 62"),
-            (elf_needing(62, &["GLIBC_2.17", "GLIBC_2.35"]), x86_64, true, "needs glibc 2.35"),
-            (elf(62, 3), x86_64, false, "linked dynamically"),
-            (elf(62, 1), x86_64, true, "linked statically"),
-            (b"#!/bin/sh".to_vec(), x86_64, true, "no binary"),
+        assert_eq!(fit(&elf_needing(62, &["GLIBC_2.34"]), x86_64, Linking::Dynamic), Ok(()));
+        assert_eq!(fit(&elf_needing(183, &["GLIBC_2.17"]), arm64, Linking::Dynamic), Ok(()));
+        assert_eq!(fit(&elf(183, 1), arm64, Linking::Static), Ok(()));
+        for (binary, architecture, linking, expected) in [
+            (elf_needing(62, &["GLIBC_2.17"]), arm64, Linking::Dynamic, "machine 62"),
+            (elf_needing(62, &["GLIBC_2.17", "GLIBC_2.35"]), x86_64, Linking::Dynamic, "needs glibc 2.35"),
+            (elf(62, 3), x86_64, Linking::Static, "linked dynamically"),
+            (elf(62, 1), x86_64, Linking::Dynamic, "linked statically"),
+            (b"#!/bin/sh".to_vec(), x86_64, Linking::Dynamic, "no binary"),
         ] {
-            let error = fit(&binary, architecture, is_dynamic).expect_err(expected);
+            let error = fit(&binary, architecture, linking).expect_err(expected);
             assert!(error.contains(expected), "{error}");
         }
     }

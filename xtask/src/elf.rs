@@ -4,10 +4,28 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Elf {
     pub(crate) machine: u16,
-    /// Whether it names a dynamic loader.
-    pub(crate) is_dynamic: bool,
+    pub(crate) linking: Linking,
     /// The newest version of glibc that a symbol is taken from.
     pub(crate) glibc: Option<(u32, u32)>,
+}
+
+/// How a binary gets its libraries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Linking {
+    /// It names a dynamic loader.
+    Dynamic,
+    /// It has them.
+    Static,
+}
+
+impl Linking {
+    /// For sentences: linked how.
+    pub(crate) const fn adverb(self) -> &'static str {
+        match self {
+            Self::Dynamic => "dynamically",
+            Self::Static => "statically",
+        }
+    }
 }
 
 impl Elf {
@@ -24,9 +42,11 @@ pub(crate) fn read(file: &[u8]) -> Result<Elf, String> {
     }
     let programs = Table { at: word(file, 32)?, size: half(file, 54)?, count: half(file, 56)? };
     let sections = Table { at: word(file, 40)?, size: half(file, 58)?, count: half(file, 60)? };
-    let mut is_dynamic = false;
+    let mut linking = Linking::Static;
     for at in programs.rows() {
-        is_dynamic |= word(file, at)? == INTERPRETER;
+        if word(file, at)? == INTERPRETER {
+            linking = Linking::Dynamic;
+        }
     }
     let mut glibc = None;
     for at in sections.rows() {
@@ -35,7 +55,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Elf, String> {
             glibc = glibc.max(newest(file, word(file, at + 24)? as usize, word(file, strings + 24)? as usize)?);
         }
     }
-    Ok(Elf { machine: half(file, 18)?, is_dynamic, glibc })
+    Ok(Elf { machine: half(file, 18)?, linking, glibc })
 }
 
 /// A table of headers. The upper halves of offsets are zero in every file that fits into memory here.
@@ -144,9 +164,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_binary_tells_its_machine_and_its_glibc() {
-        assert_eq!(read(&elf(62, 1)), Ok(Elf { machine: Elf::X86_64, is_dynamic: false, glibc: None }));
+        assert_eq!(read(&elf(62, 1)), Ok(Elf { machine: Elf::X86_64, linking: Linking::Static, glibc: None }));
         let needing = elf_needing(183, &["GLIBC_2.4", "GCC_3.0", "GLIBC_2.34", "GLIBC_2.28"]);
-        assert_eq!(read(&needing), Ok(Elf { machine: Elf::AARCH64, is_dynamic: true, glibc: Some((2, 34)) }));
+        assert_eq!(read(&needing), Ok(Elf { machine: Elf::AARCH64, linking: Linking::Dynamic, glibc: Some((2, 34)) }));
         assert_eq!(glibc_version(b"GLIBC_2.2.5"), Some((2, 2)));
         assert_eq!(glibc_version(b"GLIBC_PRIVATE"), None);
     }
@@ -155,7 +175,7 @@ pub(crate) mod tests {
     fn this_program_is_read() {
         let own = std::fs::read(std::env::current_exe().expect("it has a path")).expect("it can be read");
         let elf = read(&own).expect("it is a binary");
-        assert!(elf.is_dynamic && elf.glibc.is_some_and(|version| (2, 0) < version && version < (3, 0)), "{elf:?}");
+        assert!(elf.linking == Linking::Dynamic && elf.glibc.is_some_and(|version| (2, 0) < version && version < (3, 0)), "{elf:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The layout is reproducible: the same binaries and certificates give the same digests.
 
-use crate::elf::{self, Elf};
+use crate::elf::{self, Elf, Linking};
 use crate::{shell, workspace};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -101,7 +101,7 @@ fn static_architecture(file: &[u8]) -> Result<&'static str, String> {
         Elf::AARCH64 => "arm64",
         other => return Err(format!("it is for a machine {other} that EKS does not have: build for x86_64 or aarch64")),
     };
-    if elf.is_dynamic {
+    if elf.linking == Linking::Dynamic {
         return Err("it is linked dynamically, and the image has no libraries: build it for a musl target, or with \
                     RUSTFLAGS='-C target-feature=+crt-static'"
             .to_owned());
