@@ -24,30 +24,51 @@ const WRITE: &[&str] = &["dynamodb:PutItem"];
 const BATCH: &[&str] = &["dynamodb:BatchWriteItem"];
 const DELETE: &[&str] = &["dynamodb:DeleteItem"];
 
-/// A store trait with its rights: its name, the methods of which one must be called (none: the bound suffices), kinds of items and calls.
-type Need = (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+/// Rights that a function needs for a trait of the store.
+struct Need {
+    port: &'static str,
+    /// The methods of which it calls one; none if the bound suffices.
+    methods: &'static [&'static str],
+    calls: &'static [&'static str],
+    kinds: &'static [&'static str],
+}
+
+impl Need {
+    const fn of(port: &'static str, calls: &'static [&'static str], kinds: &'static [&'static str]) -> Self {
+        Self { port, methods: &[], calls, kinds }
+    }
+
+    /// Needed only by a function that calls one of these.
+    const fn when_calling(self, methods: &'static [&'static str]) -> Self {
+        Self { methods, ..self }
+    }
+
+    fn is_of(&self, bounds: &BTreeSet<&str>, source: &str) -> bool {
+        bounds.contains(self.port) && (self.methods.is_empty() || self.methods.iter().any(|method| source.contains(method)))
+    }
+}
 
 const NEEDS: &[Need] = &[
-    ("ClaimStore", &[], READ, &[CLAIM, INSTANCE]),
-    ("ClaimStore", &["save(", "advance(", ".update(", ".create(", ".create_all("], WRITE, &[CLAIM, INSTANCE]),
-    ("Leases", &[], READ, &[LEASE]),
-    ("Leases", &[], CHECK, &[LEASE]),
-    ("Leases", &[], WRITE, &[LEASE]),
-    ("RecordReader", &[], READ, &[RECORD]),
-    ("Records", &[], READ, &[RECORD]),
-    ("Records", &[], WRITE, &[RECORD]),
-    ("RecordRemoval", &[], DELETE, &[RECORD]),
-    ("RegionStore", &[], READ, &[OFFERING, CATALOG]),
-    ("RegionStore", &["put_stock_outs("], WRITE, &[OFFERING]),
-    ("TokenBuckets", &[], READ, &[BUCKET]),
-    ("TokenBuckets", &[], WRITE, &[BUCKET]),
-    ("CatalogWriter", &[], WRITE, &[CATALOG]),
-    ("CatalogWriter", &[], DELETE, &[CATALOG]),
-    ("DecisionLog", &[], BATCH, &[DECISION]),
-    ("DecisionLog", &[], WRITE, &[DECISION]),
-    ("DecisionLog", &[".recent("], READ, &[DECISION]),
-    ("Erase", &[], READ, &[CLAIM, DECISION, RECORD]),
-    ("Erase", &[], DELETE, &[CLAIM, INSTANCE, DECISION, RECORD]),
+    Need::of("ClaimStore", READ, &[CLAIM, INSTANCE]),
+    Need::of("ClaimStore", WRITE, &[CLAIM, INSTANCE]).when_calling(&["save(", "advance(", ".update(", ".create(", ".create_all("]),
+    Need::of("Leases", READ, &[LEASE]),
+    Need::of("Leases", CHECK, &[LEASE]),
+    Need::of("Leases", WRITE, &[LEASE]),
+    Need::of("RecordReader", READ, &[RECORD]),
+    Need::of("Records", READ, &[RECORD]),
+    Need::of("Records", WRITE, &[RECORD]),
+    Need::of("RecordRemoval", DELETE, &[RECORD]),
+    Need::of("RegionStore", READ, &[OFFERING, CATALOG]),
+    Need::of("RegionStore", WRITE, &[OFFERING]).when_calling(&["put_stock_outs("]),
+    Need::of("TokenBuckets", READ, &[BUCKET]),
+    Need::of("TokenBuckets", WRITE, &[BUCKET]),
+    Need::of("CatalogWriter", WRITE, &[CATALOG]),
+    Need::of("CatalogWriter", DELETE, &[CATALOG]),
+    Need::of("DecisionLog", BATCH, &[DECISION]),
+    Need::of("DecisionLog", WRITE, &[DECISION]),
+    Need::of("DecisionLog", READ, &[DECISION]).when_calling(&[".recent("]),
+    Need::of("Erase", READ, &[CLAIM, DECISION, RECORD]),
+    Need::of("Erase", DELETE, &[CLAIM, INSTANCE, DECISION, RECORD]),
 ];
 
 /// A DynamoDB call on a kind of items.
@@ -75,10 +96,8 @@ fn bounds(source: &str) -> BTreeSet<&str> {
 
 fn needed(source: &str) -> BTreeSet<Right> {
     let bounds = bounds(source);
-    let applies =
-        |(bound, calls, ..): &&Need| bounds.contains(bound) && (calls.is_empty() || calls.iter().any(|call| source.contains(call)));
-    let rights =
-        NEEDS.iter().filter(applies).flat_map(|(_, _, calls, kinds)| calls.iter().flat_map(|call| kinds.iter().map(|kind| (*call, *kind))));
+    let needs = NEEDS.iter().filter(|need| need.is_of(&bounds, source));
+    let rights = needs.flat_map(|need| need.calls.iter().flat_map(move |call| need.kinds.iter().map(move |kind| (*call, *kind))));
     rights.map(|(call, kind)| (call.to_owned(), kind.to_owned())).collect()
 }
 
