@@ -64,9 +64,15 @@ struct Watcher {
     class_changes: DefinitionChanges,
     bells: Bells,
     poster: Arc<Poster>,
-    /// Which of the first lists are complete: of pods, of nodes.
-    listed: (bool, bool),
+    listed: Listed,
     ready: Ready,
+}
+
+/// Which of the first lists are complete.
+#[derive(Default)]
+struct Listed {
+    pods: bool,
+    nodes: bool,
 }
 
 impl Watcher {
@@ -87,7 +93,7 @@ impl Watcher {
             class_changes: DefinitionChanges::default(),
             bells: Bells::default(),
             poster: Arc::new(poster),
-            listed: (false, false),
+            listed: Listed::default(),
             ready,
         }
     }
@@ -154,7 +160,7 @@ impl Watcher {
     fn take_pod(&mut self, change: Result<Change<objects::Pod>, WatchError>) {
         match change {
             Ok(change) => {
-                self.listed.0 |= change == Change::ListEnds;
+                self.listed.pods |= change == Change::ListEnds;
                 let rung = self.pod_changes.take(change);
                 self.ring(rung);
             }
@@ -165,7 +171,7 @@ impl Watcher {
     fn take_node(&mut self, change: Result<Change<objects::Node>, WatchError>) {
         match change {
             Ok(change) => {
-                self.listed.1 |= change == Change::ListEnds;
+                self.listed.nodes |= change == Change::ListEnds;
                 let rung = self.node_changes.take(change);
                 self.ring(rung);
             }
@@ -178,7 +184,7 @@ impl Watcher {
             tracing::debug!(kind = kind.as_str(), "rung");
             self.bells.ring(kind);
         }
-        if self.listed == (true, true) && !self.ready.swap(true, Ordering::Relaxed) {
+        if self.listed.pods && self.listed.nodes && !self.ready.swap(true, Ordering::Relaxed) {
             tracing::info!("pods and nodes have been listed, and are watched");
         }
     }
