@@ -95,7 +95,9 @@ fn parse(text: &str, region: &Catalog, zones: &[Zone]) -> Result<Goods> {
         let mut allocatable = entry.resources.clone();
         allocatable.subtract(&entry.overhead.clone().unwrap_or_else(usual_overhead));
         sizes.insert(entry.name.clone(), (entry.resources.clone(), allocatable));
-        catalog.types.push(facts(entry, on_demand.is_some(), !spot.is_empty()));
+        let classes = [(on_demand.is_some(), labels::CAPACITY_ON_DEMAND), (!spot.is_empty(), labels::CAPACITY_SPOT)];
+        let sold = classes.into_iter().filter(|(is_sold, _)| *is_sold).map(|(_, class)| class.to_owned());
+        catalog.types.push(facts(entry, sold.collect()));
         catalog.offered.insert(entry.name.clone(), offered.into_iter().collect());
         catalog.on_demand.extend(on_demand.map(|price| (entry.name.clone(), price)));
         catalog.spot.insert(entry.name.clone(), spot);
@@ -106,9 +108,9 @@ fn parse(text: &str, region: &Catalog, zones: &[Zone]) -> Result<Goods> {
     Ok(Goods { catalog, sizes })
 }
 
-fn facts(entry: &Entry, on_demand: bool, spot: bool) -> InstanceTypeFacts {
+/// A type that is sold in these usage classes.
+fn facts(entry: &Entry, usage_classes: Vec<String>) -> InstanceTypeFacts {
     let units = |name: &str| entry.resources.get(name).milli() / 1000;
-    let classes = [(on_demand, labels::CAPACITY_ON_DEMAND), (spot, labels::CAPACITY_SPOT)];
     let pods = u32::try_from(units("pods")).unwrap_or_default();
     InstanceTypeFacts {
         name: entry.name.clone(),
@@ -117,7 +119,7 @@ fn facts(entry: &Entry, on_demand: bool, spot: bool) -> InstanceTypeFacts {
         memory_mib: u64::try_from(units("memory") >> 20).unwrap_or_default(),
         cpu_manufacturer: "Intel".to_owned(),
         hypervisor: "nitro".to_owned(),
-        usage_classes: classes.into_iter().filter(|(sold, _)| *sold).map(|(_, name)| name.to_owned()).collect(),
+        usage_classes,
         network_cards: vec![NetworkCard { interfaces: 1, ..NetworkCard::default() }],
         // Each interface keeps one address for itself, and two pods use the host's.
         ipv4_per_interface: pods.saturating_sub(1),
