@@ -166,6 +166,12 @@ impl Outside {
 
     /// A ReplicaSet of this size.
     pub(crate) async fn scale(&self, name: &str, replicas: usize, affinity: &Value) -> Result<()> {
+        let path = format!("/apis/apps/v1/namespaces/default/replicasets/{name}");
+        if replicas == 0 {
+            // Whatever its pods are.
+            let none = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {"replicas": 0}});
+            return self.call(Method::PATCH, &path, &none, "application/merge-patch+json").await.map(drop);
+        }
         let requests = json!({"cpu": "500m", "memory": "512Mi"});
         let mut pod = json!({"terminationGracePeriodSeconds": 0, "affinity": affinity,
             "containers": [{"name": name, "image": name, "resources": {"requests": requests}}]});
@@ -175,15 +181,7 @@ impl Outside {
         let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": "default"},
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
                 "template": {"metadata": {"labels": {"app": name}}, "spec": pod}}});
-        let set = if replicas == 0 { json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {"replicas": 0}}) } else { set };
-        let path = format!("/apis/apps/v1/namespaces/default/replicasets/{name}");
-        if replicas == 0 {
-            self.call(Method::PATCH, &path, &set, "application/merge-patch+json").await?;
-        } else {
-            let path = format!("{path}?fieldManager=walk&force=true");
-            self.call(Method::PATCH, &path, &set, "application/apply-patch+yaml").await?;
-        }
-        Ok(())
+        self.call(Method::PATCH, &format!("{path}?fieldManager=walk&force=true"), &set, "application/apply-patch+yaml").await.map(drop)
     }
 
     pub(crate) async fn is_class_ready(&self) -> Result<bool> {
