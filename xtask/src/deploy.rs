@@ -48,7 +48,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     }
     let answered = shell::run(aws("python", &["tests/python/deployed.py", STACK, &endpoint, CLUSTER]));
     if answered.is_err() {
-        println!("the emulator said:\n{}", tail(&cloud.log()));
+        println!("the emulator said:\n{}", cloud.end_of_log());
     }
     answered?;
     // No resource of the template has a name that must be unique in a region.
@@ -96,9 +96,4 @@ pub(crate) fn build(root: &Path, sam: &Path, built: &Path) -> Result<()> {
     );
     artifacts::hermetic(&mut command, root, sam)?;
     shell::run(command).with_context(|| format!("{} does not build", template::TEMPLATE))
-}
-
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
 }

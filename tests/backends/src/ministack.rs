@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 pub(crate) const START_MAX: Duration = Duration::from_secs(60);
 /// The number of free ports to try.
 const STARTS_MAX: u32 = 3;
+/// How many lines of its log a failure shows.
+const LINES_OF_END: usize = 40;
 /// The interval of readiness checks.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 
@@ -147,6 +149,14 @@ impl Ministack {
     #[must_use]
     pub fn log(&self) -> String {
         read_lossy(&self.folder.join("log"))
+    }
+
+    /// The last lines of its output, for a failure that it may explain.
+    #[must_use]
+    pub fn end_of_log(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LINES_OF_END)..].join("\n")
     }
 
     /// Waits until it responds.

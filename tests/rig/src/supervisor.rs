@@ -73,17 +73,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     });
     if ended.is_err() {
-        eprintln!("the emulator said:\n{}", tail(&ministack.log()));
+        eprintln!("the emulator said:\n{}", ministack.end_of_log());
     }
     runtime.shutdown_background();
     drop((ministack, plane));
     drop(guard);
     ended
-}
-
-fn tail(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
 /// Starts what belongs to this process, deploys if that is asked for, and serves for good.
