@@ -131,8 +131,17 @@ impl Prompt {
         Ok(text)
     }
 
-    /// Closes nodes to new pods, or opens them.
-    pub(super) fn cordon(&mut self, words: &[String], closed: bool) -> Result<String, String> {
+    /// Closes nodes to new pods.
+    pub(super) fn cordon(&mut self, nodes: &[String]) -> Result<String, String> {
+        self.set_unschedulable(nodes, true)
+    }
+
+    /// Opens them again.
+    pub(super) fn uncordon(&mut self, nodes: &[String]) -> Result<String, String> {
+        self.set_unschedulable(nodes, false)
+    }
+
+    fn set_unschedulable(&mut self, words: &[String], closed: bool) -> Result<String, String> {
         let entry = kinds::find("node")?;
         let bare = |word: &String| word.strip_prefix("node/").or_else(|| word.strip_prefix("nodes/")).unwrap_or(word).to_owned();
         let nodes: Vec<Target> = words.iter().map(|word| Target { entry, namespace: None, name: Some(bare(word)) }).collect();
