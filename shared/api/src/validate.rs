@@ -81,7 +81,7 @@ pub fn validate(object: &Object) -> Vec<FieldError> {
 pub fn document(api_version: &str, kind: &str, value: &Value) -> Vec<FieldError> {
     let Some(known) = schema::find(api_version, kind) else { return Vec::new() };
     let mut errors = Vec::new();
-    metadata::creation(value.get("metadata").unwrap_or(&Value::Null), crd::is_namespaced(kind), &mut errors);
+    metadata::creation(kind, value.get("metadata").unwrap_or(&Value::Null), &mut errors);
     body(known, value, &mut errors);
     errors
 }

@@ -1,5 +1,6 @@
 //! What the API server checks in the metadata of every object.
 
+use crate::crd;
 use crate::field::{FieldError, FieldPath, Stage};
 use crate::runtime::{KEY_FORM, LABEL_VALUE_FORM, is_label_value, is_qualified_name};
 use crate::schema::{self, check, check_fields, is_date, matches};
@@ -14,11 +15,11 @@ const NAMESPACE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// Bytes of all keys and values of annotations together.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Adds the errors of a new object's metadata.
-pub(super) fn creation(metadata: &Value, namespaced: bool, errors: &mut Vec<FieldError>) {
+/// Adds the errors of the metadata of a new object of a kind.
+pub(super) fn creation(kind: &str, metadata: &Value, errors: &mut Vec<FieldError>) {
     let path = FieldPath::of("metadata");
     decoding(metadata, &path, errors);
-    names(metadata, namespaced, &path, errors);
+    names(kind, metadata, &path, errors);
     values(metadata, &path, errors);
 }
 
@@ -88,7 +89,7 @@ fn without_null_items(metadata: &Value) -> Cow<'_, Value> {
     metadata
 }
 
-fn names(metadata: &Value, namespaced: bool, path: &FieldPath, errors: &mut Vec<FieldError>) {
+fn names(kind: &str, metadata: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
     let (name, prefix, namespace) = (text(metadata, "name"), text(metadata, "generateName"), text(metadata, "namespace"));
     let is_name = |name: &str| name.len() <= 253 && matches(NAME, name);
     if !prefix.is_empty() && !is_name(&with_letter_at_end(prefix)) {
@@ -102,7 +103,7 @@ fn names(metadata: &Value, namespaced: bool, path: &FieldPath, errors: &mut Vec<
     } else if !is_name(name) {
         errors.push(FieldError::new(path.key("name"), format!("{name:?} is no name: {NAME_FORM}")));
     }
-    if namespaced && !namespace.is_empty() && !(namespace.len() <= 63 && matches(NAMESPACE, namespace)) {
+    if crd::is_namespaced(kind) && !namespace.is_empty() && !(namespace.len() <= 63 && matches(NAMESPACE, namespace)) {
         let message =
             format!("{namespace:?} is no namespace: use lower-case letters, digits and -, letters or digits at both ends, at most 63");
         errors.push(FieldError::new(path.key("namespace"), message));
