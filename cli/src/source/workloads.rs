@@ -53,36 +53,10 @@ impl WorkloadManifests {
                     self.selectors.services.push((service.metadata.namespace, service.metadata.name, service.spec.selector));
                 }
             }
-            ("v1", "ReplicationController") => {
-                let ReplicationController { mut metadata, spec } = document.accepted()?;
-                defaults.fill_namespaced(&mut metadata);
-                self.maker(
-                    document,
-                    "ReplicationController",
-                    &metadata,
-                    spec.replicas.unwrap_or(1),
-                    spec.template.clone(),
-                    LabelSelector::default(),
-                )?;
-                let pairs = spec.selector.unwrap_or_else(|| spec.template.metadata.labels.into_inner());
-                let selector = LabelSelector { match_labels: pairs, ..LabelSelector::default() };
-                self.owner("ReplicationController", &metadata, Some(selector));
-            }
-            ("apps/v1", kind @ ("Deployment" | "ReplicaSet" | "StatefulSet")) => {
-                // A ReplicaSet and a StatefulSet have the same fields, as far as they are read.
-                let Deployment { mut metadata, spec } = document.accepted()?;
-                defaults.fill_namespaced(&mut metadata);
-                let source = match kind {
-                    "Deployment" => PodSourceKind::Deployment,
-                    "ReplicaSet" => PodSourceKind::ReplicaSet,
-                    _ => PodSourceKind::StatefulSet,
-                };
-                let kind = source.as_str();
-                let (replicas, template, selector) = (spec.replicas.unwrap_or(1), spec.template.clone(), spec.selector.clone());
-                self.maker(document, kind, &metadata, replicas, template, selector)?;
-                self.owner(kind, &metadata, (kind != "Deployment").then(|| spec.selector.clone()));
-                self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
-            }
+            ("v1", "ReplicationController") => self.add_replication_controller(document, defaults)?,
+            ("apps/v1", "Deployment") => self.add_workload(PodSourceKind::Deployment, document, defaults)?,
+            ("apps/v1", "ReplicaSet") => self.add_workload(PodSourceKind::ReplicaSet, document, defaults)?,
+            ("apps/v1", "StatefulSet") => self.add_workload(PodSourceKind::StatefulSet, document, defaults)?,
             ("batch/v1", "Job") => {
                 let mut job: Job = document.accepted()?;
                 defaults.fill_namespaced(&mut job.metadata);
@@ -109,6 +83,35 @@ impl WorkloadManifests {
             _ => return Ok(self.autoscalers.add(document)),
         }
         Ok(true)
+    }
+
+    fn add_replication_controller(&mut self, document: &Document, defaults: &MetadataDefaults) -> Result<(), ReadError> {
+        let ReplicationController { mut metadata, spec } = document.accepted()?;
+        defaults.fill_namespaced(&mut metadata);
+        self.maker(
+            document,
+            "ReplicationController",
+            &metadata,
+            spec.replicas.unwrap_or(1),
+            spec.template.clone(),
+            LabelSelector::default(),
+        )?;
+        let pairs = spec.selector.unwrap_or_else(|| spec.template.metadata.labels.into_inner());
+        let selector = LabelSelector { match_labels: pairs, ..LabelSelector::default() };
+        self.owner("ReplicationController", &metadata, Some(selector));
+        Ok(())
+    }
+
+    fn add_workload(&mut self, source: PodSourceKind, document: &Document, defaults: &MetadataDefaults) -> Result<(), ReadError> {
+        // A ReplicaSet and a StatefulSet have the same fields, as far as they are read.
+        let Deployment { mut metadata, spec } = document.accepted()?;
+        defaults.fill_namespaced(&mut metadata);
+        let kind = source.as_str();
+        let (replicas, template, selector) = (spec.replicas.unwrap_or(1), spec.template.clone(), spec.selector.clone());
+        self.maker(document, kind, &metadata, replicas, template, selector)?;
+        self.owner(kind, &metadata, (kind != "Deployment").then(|| spec.selector.clone()));
+        self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
+        Ok(())
     }
 
     /// The workloads that users make, as `deployment/default/web`. ReplicaSets are mostly those of Deployments.
