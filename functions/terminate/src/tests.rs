@@ -1,3 +1,4 @@
+mod answers;
 mod awaited;
 mod blocked;
 mod endings;
@@ -12,7 +13,7 @@ mod unnamed;
 
 pub(crate) use over_sim::planned;
 
-use crate::drain::{Deadline, Drain, Told, attached, held_by_budget, in_turn, kept_by_owners, plan};
+use crate::drain::{Deadline, Drain, Told, attached, held_by_budget, in_turn, kept_by_owners, older_than_deadline, plan};
 use whittle_api::k8s::{
     ClaimSource, PersistentVolumeClaim, Pod, PodCondition, Toleration, Volume, VolumeAttachment, VolumeAttachmentSource,
     VolumeAttachmentSpec,
@@ -244,6 +245,24 @@ fn a_forced_deletion_ignores_the_order_of_groups() {
 fn past_the_deadline_pods_get_one_second_never_zero() {
     check_forced(&[pod("a")], 400, &[("a", 1)]);
     check_forced(&[grace(pod("a"), 0)], 301, &[("a", 1)]);
+}
+
+/// Of a Node that cannot be closed: others come for as long as it is there. Whoever waited for them as well would end no machine, and
+/// whoever waited for none would end it under pods that were there in time.
+#[test]
+fn past_the_deadline_the_pods_that_were_there_by_then_are_waited_for_and_no_later_ones() {
+    let made = |name: &str, second: Option<i64>| with(pod(name), |pod| pod.metadata.creation_timestamp = second.map(at));
+    let in_time = [made("a", Some(299)), made("b", Some(300)), made("c", None)];
+    let not_its = [
+        with(made("elsewhere", Some(1)), |pod| pod.spec.node_name = "other".into()),
+        tolerating(made("stays", Some(1)), "", "Exists"),
+        with(made("ended", Some(1)), |pod| pod.status.phase = "Succeeded".into()),
+    ];
+    let pods = [&in_time[..], &not_its[..], &[made("late", Some(301))]].concat();
+    let waiting = |deadline: Option<Deadline>| older_than_deadline(&pods, NODE, deadline, at(310));
+    assert_eq!(waiting(Some(Deadline { at: at(300), is_notice: false })), 3);
+    assert_eq!(waiting(Some(Deadline { at: at(301), is_notice: false })), 4);
+    assert_eq!(waiting(None), 4, "without a deadline none is late");
 }
 
 #[test]

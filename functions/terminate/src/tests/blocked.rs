@@ -6,7 +6,7 @@ use crate::LastPlanned;
 use futures::executor::block_on;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
-use whittle_claims::{DeletionReason, Event, PodKey, step};
+use whittle_claims::{Claim, DeletionReason, Event, PodKey, step};
 use whittle_ports::{ClaimStore, ClusterError, Settings};
 use whittle_testkit::{InterceptedApiServer, Interceptor, at};
 
@@ -32,6 +32,19 @@ fn a_drain_that_stays_blocked_is_looked_at_less_often() {
     assert_eq!([304, 334, 3600].map(|second| delay(&mut scene, second)), [30, 30, 30]);
     assert_eq!(scene.claim().drain_moved_at, None);
     assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());
+}
+
+/// The one that is due at this moment may be that of this run, after which no other would come.
+#[test]
+fn a_drain_counts_on_no_doorbell_but_one_that_is_still_to_come_and_not_after_its_own() {
+    for (due, rung) in [(-1, 1), (0, 1), (1, 0), (5, 0), (6, 1)] {
+        let scene = Scene::of(&Claim { look_again_at: Some(at(due)), ..ending(None) });
+        scene.create(budget());
+        scene.create(running("web-0"));
+        assert_eq!(scene.run().counted("held_by_budget"), 1);
+        let next = if rung == 0 { due } else { 5 };
+        assert_eq!((scene.doorbells().len(), scene.claim().look_again_at), (rung, Some(at(next))), "due at {due}");
+    }
 }
 
 #[test]

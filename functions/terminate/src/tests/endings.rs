@@ -87,6 +87,24 @@ fn a_machine_that_ec2_shows_once_more_has_to_be_missing_anew() {
     assert_eq!(look(161, false).1, "Gone");
 }
 
+/// A kubelet that never spoke has no condition that says since when it is silent.
+#[test]
+fn a_machine_missing_in_ec2_whose_kubelet_never_spoke_is_drained_until_its_node_is_old_enough() {
+    let phase_after = |age: Option<i64>| {
+        let mut scene = Scene::of(&ending(None));
+        scene.create(running("web-0"));
+        scene.world().region.machines.clear();
+        scene.change::<Node>(NODE, |node| {
+            node.status.conditions.clear();
+            node.metadata.creation_timestamp = age.map(|age| at(1000 - age));
+        });
+        scene.set_time(1000);
+        scene.run();
+        scene.claim().phase.name()
+    };
+    assert_eq!([None, Some(299), Some(300)].map(phase_after), ["Draining", "Draining", "Terminating"]);
+}
+
 /// Until then a call that another run is making may start the machine.
 #[test]
 fn a_launch_is_awaited_for_two_minutes_after_its_deletion() {
