@@ -16,9 +16,10 @@ mod used_up;
 
 use crate::addresses::SubnetUse;
 use crate::batch::Batch;
-use crate::is_due;
+use crate::call::Call;
 use crate::plan::{batch, id_of, launch_key};
 use crate::retry::NextTry;
+use crate::{is_due, unstored_call};
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::Requirement;
@@ -26,7 +27,7 @@ use whittle_api::labels;
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Event, ExtraCapacity, OverlaidPrice, PodKey, Record};
 use whittle_ec2::fleet::{FleetRequest, Launch};
 use whittle_testkit::{after, at, begun, deletion, out_of_capacity};
-use whittle_units::{ClaimName, ClusterName, Price, Quantity};
+use whittle_units::{ClaimName, ClusterName, Price, Quantity, SignedDuration};
 
 fn planned() -> Claim {
     whittle_testkit::planned("a", ClaimSpec::default())
@@ -60,6 +61,13 @@ fn a_deleted_claim_is_never_launched() {
     check_due(&deleted(&planned()), 1000, false);
     check_due(&deleted(&launching()), 1000, false);
     check_due(&after(&launching(), &[out_of_capacity()], at(0)), 1000, false);
+}
+
+/// A restored table is older than that. Whoever looks once may be told of a moment at which EC2 did not show the machines yet.
+#[test]
+fn a_call_that_is_not_in_the_table_counts_as_lost_from_four_minutes_on() {
+    let which = |seconds: i64| unstored_call(SignedDuration::from_secs(seconds));
+    assert_eq!([0, 239, 240, 3600].map(which), [Call::New, Call::New, Call::Lost, Call::Lost]);
 }
 
 fn names(names: &[&str]) -> Vec<ClaimName> {
