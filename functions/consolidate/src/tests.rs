@@ -1,5 +1,6 @@
 mod events;
 mod failed_launches;
+mod held;
 mod leaving;
 mod quiet;
 mod pod_events;
