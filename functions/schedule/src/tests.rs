@@ -1,4 +1,5 @@
 mod awaited;
+mod held;
 mod lost_machines;
 mod outside;
 mod over_sim;

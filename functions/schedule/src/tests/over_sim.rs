@@ -332,6 +332,56 @@ fn claims_that_were_stored_before_a_request_failed_are_launched_and_recorded() {
     assert_eq!(world.world().store.decisions(&cluster).len(), CLAIMS_PER_REQUEST);
 }
 
+/// The next run has to make those for which there was no time, and nothing rings for it otherwise until the next tick.
+#[test]
+fn claims_for_which_there_is_no_time_are_left_to_the_next_run_which_is_rung_for() {
+    let (settings, cluster) = (Settings::default(), key("a").cluster);
+    let snapshot = snapshot((0..60).map(|number| pod(&format!("pod-{number}"), 3)).collect());
+    let plan = crate::checked(&snapshot.input(), &whittle_snapshot::options(&settings), &cluster).unwrap();
+    let reserve = crate::RESERVE_FOR_ANNOUNCE;
+    for (left, stored) in [(reserve - SignedDuration::from_secs(1), 0), (reserve + SignedDuration::from_mins(1), 60)] {
+        let world = world();
+        let ports = world.ports().with_time_left(SignedDuration::ZERO, left);
+        let run = crate::Run { ports: Adapters::all(&ports), settings: &settings, cluster: &cluster };
+        let lease = block_on(ports.acquire(&cluster, "test", at(0), SignedDuration::from_secs(30))).unwrap();
+        let mut report = Report::default();
+        let created = block_on(run.create_claims(&lease, &snapshot, &plan, &mut report)).unwrap();
+        assert_eq!((created.len(), block_on(ports.list(&cluster)).unwrap().len()), (stored, stored));
+        assert_eq!(report.counted("handed_over"), u64::from(stored == 0));
+        block_on(run.announce(&plan, &created)).unwrap();
+        assert_eq!(world.doorbells(), [if stored == 0 { Function::Schedule } else { Function::Launch }]);
+    }
+}
+
+/// A plan that rings for the next one without need does so for ever.
+#[test]
+fn a_plan_rings_for_the_next_only_if_that_may_find_more() {
+    use whittle_model::scheduling::{Cause, Cursor, LeftOut, Plan, PodRef, Reason};
+    let (settings, cluster) = (Settings::default(), key("a").cluster);
+    let snapshot = snapshot(vec![pod("planned", 3)]);
+    let whole = crate::checked(&snapshot.input(), &whittle_snapshot::options(&settings), &cluster).unwrap();
+    let rung = |change: &dyn Fn(&mut Plan)| {
+        let (world, mut plan) = (world(), whole.clone());
+        change(&mut plan);
+        let ports = world.ports();
+        let run = crate::Run { ports: Adapters::all(&ports), settings: &settings, cluster: &cluster };
+        let created: Vec<Claim> = plan.claims.iter().map(|_| planned("new")).collect();
+        block_on(run.announce(&plan, &created)).unwrap();
+        let doorbells = world.doorbells();
+        [Function::Launch, Function::Schedule].map(|function| doorbells.contains(&function))
+    };
+    let left = |reason: Reason| vec![LeftOut { pod: PodRef::of(&pod("left", 1)), reason }];
+    assert_eq!(rung(&|_| ()), [true, false]);
+    assert_eq!(rung(&|plan| plan.left_out = left(Reason::NoNodePools)), [true, false], "what it lacks is a person's to make");
+    assert_eq!(rung(&|plan| plan.left_out = left(Reason::Reserved(Cause::ReservedUnavailable))), [true, true], "it may be used up soon");
+    assert_eq!(rung(&|plan| plan.cursor = Some(Cursor::default())), [true, true], "others were not considered");
+    let none = |plan: &mut Plan| {
+        plan.claims.clear();
+        plan.left_out = left(Reason::Reserved(Cause::ReservedUnavailable));
+    };
+    assert_eq!(rung(&none), [false, false], "nothing that this plan does changes it");
+}
+
 /// An annotation of almost a megabyte that cannot be compressed to the size of an item.
 pub(super) fn large_annotation() -> String {
     (0..60_000).map(|n| format!("{:016x}", fnv1a(format!("{n} of many")))).collect()
