@@ -372,6 +372,16 @@ fn an_orphan_is_collected_at_the_second_sighting() {
     check_orphans(&change(scene(registered()), |s| s.instances.push(instance("i-9"))), &["i-9"]);
 }
 
+/// Its claim may not have been stored before.
+#[test]
+fn an_instance_without_a_claim_is_never_an_orphan_before_it_is_half_a_minute_old() {
+    let young = change(scene(registered()), |s| s.instances.push(Instance { launched_at: at(100), ..instance("i-9") }));
+    let is_noted = |now: i64| young.compare(&[], now).note.iter().any(|sighting| sighting.subject == "instance/i-9 without claim");
+    assert_eq!([100, 129, 130].map(is_noted), [false, false, true]);
+    let first = young.compare(&[], 130).note;
+    assert_eq!([159, 160].map(|now| young.compare(&first, now).orphans.len()), [0, 1]);
+}
+
 #[test]
 fn an_instance_with_an_owner_is_no_orphan() {
     let with = |instance: Instance| change(scene(registered()), |s| s.instances.push(instance));

@@ -168,6 +168,23 @@ fn a_provisioners_empty_nodes_are_deleted_together_after_their_ttl() {
     assert_eq!(decision.commands[0].execute_after, noon());
 }
 
+/// What is decided waits for validation; where a Provisioner's TTL is as long, the node has been empty for that time already.
+#[test]
+fn only_the_ttl_of_a_provisioner_stands_for_the_wait_for_validation_and_only_if_it_is_as_long() {
+    let waits = |is_converted: bool, quiet: i64| {
+        let mut scene = Scene::of_nodes(1);
+        let pool = scene.the_pool("default");
+        if is_converted {
+            pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
+        }
+        pool.spec.disruption.consolidate_after = NillableDuration::from_secs(quiet);
+        let decision = scene.expect(&["empty delete [n0]"]);
+        decision.commands[0].execute_after.duration_since(noon()).as_secs()
+    };
+    assert_eq!([0, 14, 15, 30].map(|quiet| waits(true, quiet)), [15, 15, 0, 0]);
+    assert_eq!([0, 14, 15, 30].map(|quiet| waits(false, quiet)), [15; 4]);
+}
+
 #[test]
 fn empty_nodes_are_validated_node_by_node() {
     let mut scene = Scene::of_nodes(3);
