@@ -16,7 +16,7 @@ use counting::{Counting, over};
 use futures::executor::block_on;
 use std::sync::atomic::Ordering;
 use whittle_api::karpenter::{AmiSelectorTerm, Ec2NodeClass, NodeClassReference, NodePool, SecurityGroupSelectorTerm, SubnetSelectorTerm};
-use whittle_api::{ObjectMeta, conditions, labels};
+use whittle_api::{KarpenterSign, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, ClaimSpec, Function, LeftNodes, NodeClassRecord, Revision, Uninstall};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ec2::network::{CapacityReservation, ClusterInfo};
@@ -154,6 +154,29 @@ fn shadow_mode_creates_no_instance_profile_and_plans_with_its_name() {
     block_on(crate::handle(adapters, &Settings { mode: Mode::Shadow, ..Settings::default() }, &cluster())).unwrap();
     assert_eq!(templates_and_profiles(&simulation).1, 0, "nothing was written to IAM");
     assert_eq!(record(&simulation).unwrap().instance_profile, "c_default");
+}
+
+/// They are Karpenter's to write meanwhile: each would undo what the other wrote.
+#[test]
+fn while_karpenter_runs_no_class_no_pool_and_no_profile_is_written() {
+    let simulation = TestWorld::still(now());
+    let sign = KarpenterSign { object: "lease/karpenter-leader-election in namespace kube-system".into(), renewed_at: None };
+    simulation.world().cluster.karpenter = vec![sign];
+    let mut shown = Ec2NodeClass { metadata: ObjectMeta::named("default"), ..Ec2NodeClass::default() };
+    shown.spec.role = Some("node".into());
+    simulation.create(shown);
+    let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    pool.spec.template.spec.node_class_ref = reference();
+    simulation.create(pool);
+    let objects = || (class(&simulation).unwrap(), simulation.get::<NodePool>("default").unwrap());
+    let before = objects();
+    run(&simulation);
+    assert_eq!((objects(), templates_and_profiles(&simulation).1), (before, 0));
+    assert!(record(&simulation).is_some(), "what it selects is known all the same");
+    simulation.world().cluster.karpenter.clear();
+    run(&simulation);
+    let (class, pool) = objects();
+    assert_eq!((class.metadata.finalizers.len(), pool.status.conditions.is_empty(), templates_and_profiles(&simulation).1), (1, false, 1));
 }
 
 /// The records of its class go with the uninstallation, which makes no pool unready.

@@ -2,8 +2,11 @@
 
 use super::placement::{group, select};
 use super::{Counting, class, cluster, fenced, later, over, record, reserve, run_under, with_role};
+use crate::unanswered::selects_the_same;
 use futures::executor::block_on;
-use whittle_api::karpenter::{AmiSelectorTerm, Ec2NodeClass};
+use whittle_api::karpenter::{
+    AmiSelectorTerm, Ec2NodeClass, Ec2NodeClassSpec, PlacementGroupSelector, SecurityGroupSelectorTerm, SubnetSelectorTerm,
+};
 use whittle_api::{ConditionStatus, ObjectMeta, conditions};
 use whittle_claims::{Function, FunctionHealth, NodeClassRecord};
 use whittle_ports::{HandleError, RecordReader, Report, Settings};
@@ -120,6 +123,31 @@ fn what_a_user_changes_of_a_class_counts_while_a_call_about_something_else_fails
     let after = record(&simulation).unwrap();
     assert!(after.is_ready() && after.hash != known.hash && after.amis == known.amis, "{after:?}");
     assert_eq!(after.class.spec.tags.unwrap().len(), 1);
+}
+
+/// Of each part: what else a class selects makes no difference, and what it selects of it always does.
+#[test]
+fn only_what_a_part_is_selected_by_decides_whether_it_is_selected_alike() {
+    let tagged = || Some([("a".to_owned(), "b".to_owned())].into());
+    let changes: [(&str, &dyn Fn(&mut Ec2NodeClassSpec)); 8] = [
+        (conditions::SUBNETS_READY, &|spec| spec.subnet_selector_terms = vec![SubnetSelectorTerm { tags: tagged(), id: None }]),
+        (conditions::SECURITY_GROUPS_READY, &|spec| spec.security_group_selector_terms = vec![SecurityGroupSelectorTerm::default()]),
+        (conditions::AMIS_READY, &|spec| spec.ami_selector_terms = vec![AmiSelectorTerm { tags: tagged(), ..AmiSelectorTerm::default() }]),
+        (conditions::AMIS_READY, &|spec| spec.ami_family = Some("Bottlerocket".into())),
+        (conditions::CAPACITY_RESERVATIONS_READY, &|spec| spec.capacity_reservation_selector_terms = Some(Vec::new())),
+        (conditions::PLACEMENT_GROUP_READY, &|spec| spec.placement_group_selector = Some(PlacementGroupSelector::default())),
+        (conditions::INSTANCE_PROFILE_READY, &|spec| spec.role = Some("another".into())),
+        (conditions::INSTANCE_PROFILE_READY, &|spec| spec.instance_profile = Some("another".into())),
+    ];
+    let before = Ec2NodeClass::default();
+    for (changed, change) in changes {
+        let mut after = before.clone();
+        change(&mut after.spec);
+        for (_, part) in CALLS {
+            assert_eq!(selects_the_same(part, &before, &after), part != changed, "{part} after a change of {changed}");
+        }
+        assert!(!selects_the_same(conditions::VALIDATION_SUCCEEDED, &before, &after), "nothing selects it");
+    }
 }
 
 /// Images of the former selection are none of the new one: with them, the next lookup would replace each machine again.
