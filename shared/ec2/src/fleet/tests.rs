@@ -1,12 +1,13 @@
 use super::*;
 use crate::facts::{CardEfa, InstanceTypeFacts, NetworkCard};
 use crate::golden::{Case, files};
-use crate::instance_types::{Context, resolve};
+use crate::instance_types::{Context, Unavailable, resolve};
 use crate::user_data::tests::{access, without_layout};
 use serde_json::{Map, Value, json};
-use whittle_api::karpenter::{NodeClaim, Operator, Requirement, ResolvedCapacityReservation};
+use whittle_api::catalog::{InstanceType, Offering};
+use whittle_api::karpenter::{NodeClaim, Operator, Requirement, ResolvedCapacityReservation, ResolvedSubnet};
 use whittle_api::labels;
-use whittle_units::Quantity;
+use whittle_units::{Quantity, Resources};
 
 mod golden;
 
@@ -173,6 +174,76 @@ fn min_values_hold_for_what_is_left_of_too_many_templates() {
     assert_eq!(asking(18), Err(LaunchError::Insufficient(error)));
 }
 
+/// A type that is sold on demand and as spot in one zone at these prices.
+fn priced(name: &str, on_demand: u64, spot: u64) -> InstanceType {
+    let offering = |capacity_type: &str, nanos: u64| Offering {
+        requirements: vec![Requirement::is_in(labels::CAPACITY_TYPE, [capacity_type]), Requirement::is_in(labels::ZONE, ["z"])],
+        price: Price::from_nanos(nanos),
+        available: true,
+        reservation_capacity: None,
+    };
+    InstanceType {
+        name: name.into(),
+        requirements: vec![Requirement::is_in(labels::INSTANCE_TYPE, [name])],
+        offerings: vec![offering(labels::CAPACITY_ON_DEMAND, on_demand), offering(labels::CAPACITY_SPOT, spot)],
+        ..InstanceType::default()
+    }
+}
+
+/// At least so many types.
+fn types_at_least(least: u32) -> Requirement {
+    let key = labels::INSTANCE_TYPE.to_owned();
+    Requirement { key, operator: Operator::Exists, values: Vec::new(), min_values: Some(least) }
+}
+
+/// What a launch chooses from, in its order.
+fn selected(types: &[InstanceType], requirements: &[Requirement], policy: MinValuesPolicy) -> Result<Vec<String>, FilterError> {
+    let requests = Resources::new();
+    let found = select(types, &Demand { requirements, requests: &requests, policy })?;
+    let text = |each: &Candidate<'_>| {
+        let kinds: Vec<&str> = each.offerings.iter().map(|offering| offering.capacity_type()).collect();
+        format!("{} {}", each.instance_type.name, kinds.join("+"))
+    };
+    Ok(found.iter().map(text).collect())
+}
+
+/// The same without `minValues` that have to be lowered.
+fn strictly(types: &[InstanceType], requirements: &[Requirement]) -> Result<Vec<String>, FilterError> {
+    selected(types, requirements, MinValuesPolicy::Strict)
+}
+
+#[test]
+fn spot_is_bought_at_the_price_of_the_cheapest_on_demand_machine_and_never_above_it() {
+    let types = [priced("a", 10, 10), priced("b", 12, 11), priced("c", 20, 9)];
+    let of = |kinds: &[&str]| [Requirement::is_in(labels::CAPACITY_TYPE, kinds.iter().copied())];
+    let both = [labels::CAPACITY_ON_DEMAND, labels::CAPACITY_SPOT];
+    let expected = ["c on-demand+spot", "a on-demand+spot", "b on-demand"].map(str::to_owned);
+    assert_eq!(strictly(&types, &of(&both)), Ok(expected.to_vec()));
+    assert_eq!(strictly(&types, &[]), Ok(expected.to_vec()), "whatever is allowed");
+    let spot = ["c spot", "a spot", "b spot"].map(str::to_owned);
+    assert_eq!(strictly(&types, &of(&[labels::CAPACITY_SPOT])), Ok(spot.to_vec()), "where nothing else may be bought");
+    let all = ["c on-demand+spot", "a on-demand+spot", "b on-demand+spot"].map(str::to_owned);
+    assert_eq!(strictly(&types, &[types_at_least(3)]), Ok(all.to_vec()), "whoever wants several has to take them");
+}
+
+#[test]
+fn a_launch_is_of_the_sixty_cheapest_types_and_of_no_dearer_one() {
+    let type_of = |at: u64| priced(&format!("t-{at:02}"), 100 + at, 100 + at);
+    let types: Vec<InstanceType> = (0..61).rev().map(type_of).collect();
+    let on_demand = Requirement::is_in(labels::CAPACITY_TYPE, [labels::CAPACITY_ON_DEMAND]);
+    let cheapest: Vec<String> = (0..60).map(|at| format!("t-{at:02} on-demand")).collect();
+    assert_eq!(strictly(&types, std::slice::from_ref(&on_demand)), Ok(cheapest.clone()));
+    // What sixty types cannot have is not launched, unless fewer are allowed.
+    let asking = |least: u32| [on_demand.clone(), types_at_least(least)];
+    assert_eq!(strictly(&types, &asking(60)), Ok(cheapest.clone()));
+    let error = FilterError::MinValues { key: labels::INSTANCE_TYPE.into(), found: 60, wanted: 61 };
+    assert_eq!(strictly(&types, &asking(61)), Err(error));
+    assert_eq!(selected(&types, &asking(61), MinValuesPolicy::BestEffort), Ok(cheapest));
+    // Of equal prices the names decide, so that equal claims make equal calls.
+    let equal: Vec<InstanceType> = (0..61).rev().map(|at: u64| priced(&format!("t-{at:02}"), 100, 100)).collect();
+    assert_eq!(strictly(&equal, &[on_demand]).map(|chosen| chosen[59].clone()), Ok("t-59 on-demand".to_owned()));
+}
+
 #[test]
 fn fleet_errors_mark_the_pools_subnets_and_capacity_types_they_name() {
     let case = on_demand();
@@ -216,6 +287,43 @@ fn a_subnet_without_prefixes_is_chosen_for_machines_without_prefixes_alone() {
     case.class.spec.ip_prefix_count = Some(2);
     let chosen = prepared(&case).unwrap().subnets();
     assert!(!chosen.contains("subnet-a") && chosen.contains("subnet-b"), "{chosen:?}");
+}
+
+#[test]
+fn a_machine_starts_in_the_subnet_of_its_zone_with_most_free_addresses_and_never_in_a_full_one() {
+    let mut class = on_demand().class;
+    let subnet = |id: &str| ResolvedSubnet { id: id.into(), zone: "a".into(), zone_id: "use1-az1".into() };
+    class.status.subnets = ["s-1", "s-2", "s-3"].map(subnet).to_vec();
+    let chosen = |free: [u32; 3], full: &[&str]| {
+        let free = ["s-1", "s-2", "s-3"].map(str::to_owned).into_iter().zip(free).collect();
+        let unavailable = Unavailable { subnets: full.iter().map(|id| (*id).to_owned()).collect(), ..Unavailable::default() };
+        subnets(&class, &free, &unavailable, false).remove("a")
+    };
+    assert_eq!(chosen([5, 9, 7], &[]).as_deref(), Some("s-2"));
+    assert_eq!(chosen([5, 9, 9], &[]).as_deref(), Some("s-2"), "the earlier of equal ones");
+    assert_eq!(chosen([5, 9, 7], &["s-2"]).as_deref(), Some("s-3"));
+    assert_eq!(chosen([0, 0, 0], &[]).as_deref(), Some("s-1"), "EC2 says whether there is room");
+    assert_eq!(chosen([5, 9, 7], &["s-1", "s-2", "s-3"]), None);
+}
+
+/// A machine that is tagged as another cluster's would be found by that one, and one with both spellings never be terminated.
+#[test]
+fn a_class_never_sets_a_tag_by_which_machines_are_found_however_it_is_spelt() {
+    let launched_with = |key: &str| {
+        let mut case = on_demand();
+        case.class.spec.tags = Some([(key.to_owned(), "x".to_owned())].into());
+        prepared(&case).map(|launch| launch.request.tags.get(key).cloned())
+    };
+    let own = [labels::NODE_POOL, labels::EC2_NODE_CLASS, labels::TAG_CLUSTER, labels::TAG_NODE_CLAIM, labels::TAG_LAUNCH];
+    for key in own.into_iter().chain([labels::TAG_LET_GO, "kubernetes.io/cluster/other"]) {
+        for spelt in [key.to_owned(), key.to_uppercase()] {
+            let refused = launched_with(&spelt);
+            assert!(matches!(&refused, Err(LaunchError::NodeClassNotReady { message, .. }) if message.contains(&spelt)), "{refused:?}");
+        }
+    }
+    for key in ["team", "karpenter.sh/discovery", "kubernetes.io/cluster/", "kubernetes.io/cluster"] {
+        assert_eq!(launched_with(key), Ok(Some("x".to_owned())), "{key}");
+    }
 }
 
 #[test]

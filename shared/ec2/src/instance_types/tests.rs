@@ -116,6 +116,11 @@ impl Fixture {
             allocatable: BTreeMap::new(),
         }
     }
+    /// Gives the class a group that holds as many machines in a zone as EC2 allows.
+    fn fill_group(&mut self, zone: &str) {
+        self.group = Some(spread_group());
+        self.unavailable.full_groups.insert(("pg-1".into(), zone.into()));
+    }
     fn get(&self, name: &str) -> InstanceType {
         self.of(CATALOG.facts(name).unwrap())
     }
@@ -303,6 +308,47 @@ fn a_reservation_is_available_while_active_and_not_exhausted() {
     assert_eq!(reserved[0].price.nanos(), on_demand.nanos() / 10_000_000);
     fixture.settings.reserved_capacity = false;
     assert_eq!(fixture.get("m5.large").offerings.len(), 4);
+}
+
+fn spread_group() -> ResolvedPlacementGroup {
+    ResolvedPlacementGroup { id: "pg-1".into(), name: "apart".into(), strategy: "spread".into(), partition_count: 0 }
+}
+
+/// A plan would wait for it, and its pods get no other machine meanwhile.
+#[test]
+fn a_reservation_is_never_available_where_no_machine_can_start() {
+    let is_available = |change: fn(&mut Fixture)| {
+        let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+        fixture.class.status.capacity_reservations = vec![ResolvedCapacityReservation {
+            id: "cr-1".into(),
+            availability_zone: "us-east-1a".into(),
+            instance_type: "m5.large".into(),
+            reservation_type: "default".into(),
+            state: "active".into(),
+            ..ResolvedCapacityReservation::default()
+        }];
+        fixture.reservations = BTreeMap::from([("cr-1".into(), 1)]);
+        change(&mut fixture);
+        fixture.available("m5.large").iter().any(|offered| offered.starts_with("reserved"))
+    };
+    assert!(is_available(|_| ()));
+    assert!(!is_available(|fixture| fixture.class.status.capacity_reservations[0].availability_zone = "us-east-1c".into()), "no subnet");
+    assert!(!is_available(|fixture| _ = fixture.unavailable.shifted_zone_ids.insert("use1-az1".into())));
+    assert!(is_available(|fixture| _ = fixture.unavailable.shifted_zone_ids.insert("use1-az2".into())), "another zone");
+    assert!(!is_available(|fixture| fixture.fill_group("us-east-1a")));
+    assert!(is_available(|fixture| fixture.fill_group("us-east-1b")), "another zone");
+}
+
+#[test]
+fn what_a_placement_group_cannot_have_is_closed_to_its_machines_and_to_no_others() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    fixture.unavailable.full_groups.insert(("pg-1".into(), "us-east-1a".into()));
+    fixture.unavailable.pools.insert(Pool { placement_group: Some("pg-1".into()), ..pool("spot", "us-east-1b") });
+    assert_eq!(fixture.available("m5.large").len(), 4, "of a class without a group");
+    fixture.group = Some(spread_group());
+    assert_eq!(fixture.available("m5.large"), ["on-demand b"]);
+    fixture.group = Some(ResolvedPlacementGroup { id: "pg-2".into(), ..spread_group() });
+    assert_eq!(fixture.available("m5.large").len(), 4, "of another group");
 }
 
 #[test]
