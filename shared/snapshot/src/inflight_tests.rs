@@ -3,7 +3,7 @@ use crate::inflight::{being_replaced, decision_view, promises, with_chosen_nodes
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
-use whittle_api::karpenter::Requirement;
+use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, Unreadable, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NOMINATION, PodKey, mirror, step};
 use whittle_model::state::ClusterState;
@@ -71,6 +71,22 @@ fn pods_of_an_unlaunched_claim_are_not_planned_again() {
 #[test]
 fn capacity_planned_for_deleted_pods_is_free_for_their_successors() {
     check(&planned(), &[pod("b"), pod("a-again")], &["a-again"], Some(2));
+}
+
+/// A pod that asks for one of several would wait for a machine that may be of another.
+#[test]
+fn a_claim_without_a_machine_has_the_zone_and_type_that_its_machine_must_have_and_none_that_it_may() {
+    let labels_of = |operator: Operator, zones: &[&str], types: &[&str]| {
+        let requirements = vec![Requirement { operator, ..Requirement::is_in(labels::ZONE, zones.iter().copied()) }];
+        let instance_types = types.iter().map(|name| (*name).to_owned()).collect();
+        let claim = Claim { spec: ClaimSpec { requirements, instance_types, ..planned().spec }, ..planned() };
+        let shown = decided(&ClusterObjects::default(), &[claim]).node_claims.remove(0);
+        [labels::ZONE, labels::INSTANCE_TYPE].map(|key| shown.metadata.label(key).map(str::to_owned))
+    };
+    let known = |name: &str| Some(name.to_owned());
+    assert_eq!(labels_of(Operator::In, &["a"], &["small"]), [known("a"), known("small")]);
+    assert_eq!(labels_of(Operator::In, &["a", "b"], &["small", "large"]), [None, None]);
+    assert_eq!(labels_of(Operator::NotIn, &["a"], &["small"]), [None, known("small")]);
 }
 
 #[test]

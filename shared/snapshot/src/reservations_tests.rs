@@ -45,6 +45,7 @@ fn launches_since_ec2s_count_are_subtracted_and_earlier_ones_are_not() {
     check(&classes, vec![launched("a", "cr-1", 51), launched("b", "cr-1", 90)], &[], &[("cr-1", 3)], &[("cr-1", 3)]);
     // EC2's own count lags a few seconds.
     check(&classes, vec![launched("a", "cr-1", 46)], &[], &[("cr-1", 4)], &[("cr-1", 4)]);
+    check(&classes, vec![launched("a", "cr-1", 45)], &[], &[("cr-1", 5)], &[("cr-1", 5)]);
     check(&classes, vec![launched("a", "cr-2", 90)], &[], &[("cr-1", 5)], &[("cr-1", 5)]);
 }
 
