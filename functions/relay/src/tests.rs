@@ -99,6 +99,21 @@ fn an_unauthenticated_caller_learns_neither_clusters_nor_sizes() {
 }
 
 #[test]
+fn a_review_as_large_as_a_body_may_be_rings_and_a_larger_one_never() {
+    let path = format!("/{DEMO}/demo");
+    let callers = [(path.as_str(), None), ("/demo", Some(WATCHER))];
+    let mut body = review("events", false);
+    body.resize(BODY_BYTES_MAX, b' ');
+    for (path, signed_by) in callers {
+        assert_eq!(ask(path, &body, signed_by).unwrap().rings.len(), 1, "{path}");
+    }
+    body.push(b' ');
+    for (path, signed_by) in callers {
+        assert_eq!(ask(path, &body, signed_by), Err(Refusal::TooLarge(BODY_BYTES_MAX)), "{path}");
+    }
+}
+
+#[test]
 fn an_invalid_body_is_refused_without_a_doorbell() {
     for body in [&b"{}"[..], b"", b"null", b"{\"request\":{}}", b"\xff\xfe"] {
         assert!(matches!(ask(&format!("/{DEMO}/demo"), body, None), Err(Refusal::NotAReview(_))));

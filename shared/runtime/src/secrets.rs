@@ -108,6 +108,17 @@ mod tests {
     }
 
     #[test]
+    fn a_previous_secret_is_accepted_only_where_it_is_known_when_it_was_replaced() {
+        let accepted = |newest: SecretVersion| {
+            let cached = CachedSecret { newest, previous: Some(secret("old", 1, 0)), read_at: at(10) };
+            cached.accepted(at(10))
+        };
+        assert_eq!(accepted(secret("new", 2, 10)), ["new", "old"]);
+        assert_eq!(accepted(SecretVersion { since: None, ..secret("new", 2, 10) }), ["new"]);
+        assert_eq!(accepted(secret("new", 1, 10)), ["new"], "before the first version there was none");
+    }
+
+    #[test]
     fn an_empty_secret_authenticates_no_caller() {
         let cached = CachedSecret { newest: secret("", 2, 0), previous: Some(secret("", 1, 0)), read_at: at(0) };
         assert_eq!(cached.accepted(at(0)), Vec::<String>::new());
