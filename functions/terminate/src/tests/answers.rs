@@ -81,6 +81,34 @@ fn an_api_server_that_does_not_answer_is_asked_for_one_eviction_and_again_later(
     }
 }
 
+/// An API server that answers deletions of pods with an error.
+struct RefusesDeletions(ClusterError);
+
+impl Interceptor for RefusesDeletions {
+    fn delete_pod(&self, _: &PodKey) -> Result<(), ClusterError> {
+        Err(self.0.clone())
+    }
+}
+
+/// Each of them is tried, whatever becomes of the others: all have as little time left.
+#[test]
+fn a_deletion_before_the_deadline_that_fails_is_told_and_one_of_a_pod_that_is_gone_is_not() {
+    let gone = [ClusterError::NotFound { what: what() }, ClusterError::Conflict { what: what() }].map(|error| (error, 0));
+    let failing = [ClusterError::Throttled { what: what() }, unavailable(), no_access()].map(|error| (error, 1));
+    for (error, failed) in gone.into_iter().chain(failing) {
+        let mut scene = Scene::of(&ending(Some(at(60))));
+        PODS.iter().for_each(|name| scene.create(pod(name)));
+        scene.set_time(31);
+        let ports = scene.simulation.ports();
+        let server = InterceptedApiServer { ports: &ports, interceptor: RefusesDeletions(error.clone()) };
+        let report = block_on(crate::handle(server.adapters(), &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap();
+        assert_eq!((report.counted("forced"), counts(&report)), (0, [0, failed, 0]), "{error}");
+        let told = scene.events("FailedDraining");
+        assert_eq!(told.iter().any(|text| text.contains(&error.to_string())), failed == 1, "{told:?}");
+        assert_eq!((scene.state(), scene.claim().look_again_at), (InstanceState::Running, Some(at(36))), "{error}: it is tried again");
+    }
+}
+
 /// An API server that answers every change of a Node with an error.
 struct RefusesChanges(ClusterError);
 
@@ -112,6 +140,21 @@ fn no_pod_is_evicted_from_a_node_that_could_not_be_closed_whatever_the_error() {
         assert_eq!((scene.state(), scene.claim().phase.name()), (InstanceState::Running, "Draining"), "{error}");
         assert_eq!((scene.claim().look_again_at, scene.doorbells().len()), (Some(at(delay)), 1), "{error}");
     }
+}
+
+/// The nodes of a cluster share the rate of its evictions: whoever does not know what is left of it has none.
+#[test]
+fn without_an_answer_about_the_shared_rate_nothing_is_evicted_and_the_run_comes_again_in_a_second() {
+    let scene = Scene::of(&ending(None));
+    scene.create(pod("a"));
+    let ports = scene.simulation.ports();
+    // The claim is read, and that its drain has begun is stored, before tokens are taken.
+    let table = Faulty::scripted(&ports, [None, None, Some(Fault::Throttle)]);
+    let adapters = Adapters { store: &table, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(adapters, &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap();
+    assert_eq!((counts(&report), report.counted("evictions_shared")), ([0, 0, 0], 1));
+    assert!(!scene.get::<Pod>("default/a").unwrap().metadata.is_deleting());
+    assert_eq!(scene.claim().look_again_at, Some(at(1)));
 }
 
 /// Its queue delivers the message again. A doorbell whose time is not stored would be one more each time.
