@@ -492,6 +492,55 @@ async fn an_item_that_is_null_hides_no_other() {
     assert!(objects.pods.is_empty() && objects.unreadable.is_empty());
 }
 
+/// An API server that has one object, with a finalizer of ours, and answers its first changes with a conflict.
+fn with_a_held_object(conflicts: usize) -> Server {
+    const HELD: &[u8] = br#"{"metadata":{"name":"n","uid":"u-1","resourceVersion":"7","finalizers":["ours","theirs"]}}"#;
+    Server::answering(move |number, head| match head {
+        head if head.starts_with("GET ") => Body("content-type: application/json\r\n", HELD.to_vec()),
+        // Each change follows a look.
+        _ if number / 2 <= conflicts => Status(409, 0),
+        _ => DONE,
+    })
+}
+
+/// A finalizer is taken off the object of this uid: the answer, and how many requests that took.
+async fn released(server: &Server, uid: &str, finalizer: &str) -> (Result<(), ClusterError>, usize) {
+    let clusters = clusters(&access_to(&[&server.url]));
+    let answer = clusters.remove_finalizer(&"demo".into(), "/api/v1/nodes/n", "Node n", uid, finalizer).await;
+    (answer, server.request_count())
+}
+
+/// The finalizer of a Node is that of its machine, which may run.
+#[tokio::test]
+async fn a_finalizer_is_never_removed_from_another_object_of_the_name() {
+    for (uid, finalizer, requests) in [("u-2", "ours", 1), ("u-1", "absent", 1), ("u-1", "ours", 2), ("", "ours", 2)] {
+        let (answer, sent) = released(&with_a_held_object(0), uid, finalizer).await;
+        assert!(answer.is_ok() && sent == requests, "{uid} {finalizer}: {answer:?} after {sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_others_forestall_is_made_again_on_what_is_there_and_given_up_after_four_attempts() {
+    for (conflicts, requests) in [(0, 2), (1, 4), (3, 8)] {
+        let (answer, sent) = released(&with_a_held_object(conflicts), "u-1", "ours").await;
+        assert!(answer.is_ok() && sent == requests, "{conflicts}: {answer:?} after {sent}");
+    }
+    let (answer, sent) = released(&with_a_held_object(4), "u-1", "ours").await;
+    assert!(matches!(answer, Err(ClusterError::Conflict { .. })) && sent == 8, "{answer:?} after {sent}");
+}
+
+#[tokio::test]
+async fn the_deletion_of_an_object_is_done_when_its_name_is_anothers_and_no_other_failure_counts_as_done() {
+    for (code, of_uid, of_any) in [(200, true, true), (404, true, true), (409, true, false), (403, false, false), (500, false, false)] {
+        let server = Server::answering(move |_, _| Status(code, 0));
+        let clusters = clusters(&access_to(&[&server.url]));
+        for (uid, is_done) in [("u-1", of_uid), ("", of_any)] {
+            let answer = clusters.delete_of_uid(&"demo".into(), "/api/v1/nodes/n".to_owned(), "Node n", uid).await;
+            assert_eq!(answer.is_ok(), is_done, "{code} {uid:?}: {answer:?}");
+        }
+    }
+}
+
 fn pod_key() -> PodKey {
     PodKey { namespace: "a".to_owned(), name: "p".to_owned(), uid: "u".to_owned() }
 }
