@@ -1,4 +1,5 @@
 mod awaited;
+mod expected;
 mod held;
 mod lost_machines;
 mod outside;
