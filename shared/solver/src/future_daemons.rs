@@ -3,8 +3,9 @@
 
 use super::builder::ProblemBuilder;
 use super::groups::PodSelection;
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use whittle_api::k8s::{DaemonSet, Pod, PodAffinityTerm, PodSpec, Taint, TaintEffect, Toleration};
 use whittle_api::{conditions, labels};
 use whittle_model::pods;
@@ -17,7 +18,19 @@ const EXPECTED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The DaemonSets that stay and whose pods need no others. They are read when the first pod needs them: few clusters have one that does.
 #[derive(Default)]
-pub(crate) struct FutureDaemons(OnceCell<Vec<FutureDaemon>>);
+pub(crate) struct FutureDaemons {
+    list: OnceCell<Vec<FutureDaemon>>,
+    /// By what pods have to be near: the zones in which such pods run.
+    kin_zones: RefCell<BTreeMap<PodSelection, Names>>,
+    /// The hosts that lack such pods for good; `None` if the daemons are refused on one of these.
+    lacking: RefCell<BTreeMap<NearDaemons, Option<Names>>>,
+}
+
+/// Names of zones or hosts.
+type Names = Rc<BTreeSet<String>>;
+
+/// What pods have to be near, and which daemons are such pods.
+type NearDaemons = (PodSelection, Vec<usize>);
 
 struct FutureDaemon {
     /// As the template has it: the pods that run may be of an older one.
@@ -31,51 +44,95 @@ struct FutureDaemon {
 
 impl FutureDaemons {
     /// The node constraints of the DaemonSet whose pods meet the required affinity of `pod`, which selects `near`, on each node that `pod`
-    /// may use, without the nodes that lack such a pod for good. `None` if that affinity is by other keys than host and zone, or by zone
-    /// alone and met in a zone where the pod may go, or by its own kind, or if no DaemonSet meets it, or not in one place alone, or if its
-    /// pods are refused on some node.
-    pub(crate) fn place_beside(&self, builder: &ProblemBuilder<'_>, pod: &Pod, near: &PodSelection) -> Option<Requirements> {
+    /// may use, without the nodes that lack such a pod for good; `places` are those of its volumes. `None` if that affinity is by keys
+    /// other than host and zone, or by zone alone and met in a zone where the pod may go, or by its own kind, or if no DaemonSet meets it,
+    /// or not in one place alone, or if its pods are refused on some node.
+    pub(crate) fn place_beside(
+        &self,
+        builder: &ProblemBuilder<'_>,
+        (pod, places): (&Pod, &[Requirements]),
+        near: &PodSelection,
+    ) -> Option<Requirements> {
         let terms = &pod.spec.affinity.as_ref()?.pod_affinity.as_ref()?.required;
         let has_key = |key: &str| terms.iter().any(|term| term.topology_key == key);
         if terms.iter().any(|term| ![labels::HOSTNAME, labels::ZONE].contains(&term.topology_key.as_str())) {
             return None;
         }
-        let own = pods::daemon_terms(pod);
-        let is_own_kind = || near.selects(&pod.metadata.namespace, &pod.metadata.labels);
-        if !has_key(labels::HOSTNAME) && (is_own_kind() || has_kin_in_reach(builder, &own, near)) {
+        let own = alternatives(pod, places);
+        let counted = self.meeting(builder, pod, near, &own);
+        let daemons = self.list(builder);
+        // Of alternatives the pod could not know which will hold.
+        let first = &daemons[*counted.first()?].places;
+        let [place] = &first[..] else { return None };
+        if counted.iter().any(|other| daemons[*other].places != *first) {
             return None;
         }
-        let meets = |daemon: &&FutureDaemon| {
+        let is_own_kind = || near.selects(&pod.metadata.namespace, &pod.metadata.labels);
+        if !has_key(labels::HOSTNAME) && (is_own_kind() || self.has_kin_in_reach(builder, &own, near)) {
+            return None;
+        }
+        let lacking = self.lacking(builder, near, counted)?;
+        let is_outside = |node: &&StateNode| has_key(labels::ZONE) && node.node.is_some() && !node.labels().contains_key(labels::ZONE);
+        let without_zone = builder.input.nodes.iter().filter(is_outside).map(StateNode::hostname);
+        let closed: BTreeSet<&str> = lacking.iter().map(String::as_str).chain(without_zone).collect();
+        let mut place = place.clone();
+        if !closed.is_empty() {
+            place.add(labels::HOSTNAME.to_owned(), Allowed::except(closed.into_iter().map(str::to_owned)));
+        }
+        Some(place)
+    }
+
+    /// The daemons that are pods which `near` selects, and run on all nodes whose taints the pod tolerates; `own` are the alternatives of
+    /// where the pod may go.
+    fn meeting(&self, builder: &ProblemBuilder<'_>, pod: &Pod, near: &PodSelection, own: &[Requirements]) -> Vec<usize> {
+        let meets = |daemon: &FutureDaemon| {
             let Pod { metadata, spec, .. } = &daemon.pod;
             near.selects(&metadata.namespace, &metadata.labels)
                 && tolerates_as_much(&spec.tolerations, &pod.spec.tolerations)
                 && daemon.places.iter().any(|place| own.iter().any(|own| own.intersects(place).is_ok()))
                 && daemon.is_made(builder)
         };
-        let meeting: Vec<&FutureDaemon> = self.list(builder).iter().filter(meets).collect();
+        let daemons = self.list(builder);
+        let meeting: Vec<usize> = (0..daemons.len()).filter(|at| meets(&daemons[*at])).collect();
         // Of two for different nodes, as those of Linux and of Windows, the one without pods has no nodes.
-        let running: Vec<&FutureDaemon> = meeting.iter().copied().filter(|daemon| daemon.runs).collect();
-        let counted = if running.is_empty() { meeting } else { running };
-        let (first, others) = counted.split_first()?;
-        // Of alternatives the pod could not know which will hold.
-        let [place] = &first.places[..] else { return None };
-        if others.iter().any(|other| other.places != first.places) {
-            return None;
+        let running: Vec<usize> = meeting.iter().copied().filter(|at| daemons[*at].runs).collect();
+        if running.is_empty() { meeting } else { running }
+    }
+
+    /// Whether pods that `near` selects run in a zone that one of the pod's alternatives allows: then it has to go to such a zone.
+    fn has_kin_in_reach(&self, builder: &ProblemBuilder<'_>, own: &[Requirements], near: &PodSelection) -> bool {
+        let zones = self.kin_zones(builder, near);
+        zones.iter().any(|zone| own.iter().any(|own| own.get(labels::ZONE).is_none_or(|allowed| allowed.has(zone))))
+    }
+
+    /// The zones in which pods run that `near` selects, but for those on a node that is being removed: with it its daemons end.
+    fn kin_zones(&self, builder: &ProblemBuilder<'_>, near: &PodSelection) -> Names {
+        if let Some(known) = self.kin_zones.borrow().get(near) {
+            return Rc::clone(known);
         }
-        let mut place = place.clone();
-        let is_place = |node: &&StateNode| !node.marked_for_deletion && from_labels(node.labels()).compatible(&place, |_| false).is_ok();
+        let input = builder.input;
+        let is_kin = |pod: &Pod| !pod.metadata.is_deleting() && near.selects(&pod.metadata.namespace, &pod.metadata.labels);
+        let has_kin = |node: &&StateNode| !node.marked_for_deletion && node.pods.iter().any(|&at| is_kin(&input.objects.pods[at]));
+        let zones = input.nodes.iter().filter(has_kin).filter_map(|node| node.labels().get(labels::ZONE).cloned());
+        let zones = Rc::new(zones.collect::<BTreeSet<String>>());
+        self.kin_zones.borrow_mut().insert(near.clone(), Rc::clone(&zones));
+        zones
+    }
+
+    /// The hosts of these daemons' nodes that lack pods which `near` selects for good; `None` if the daemons are refused on one of them.
+    fn lacking(&self, builder: &ProblemBuilder<'_>, near: &PodSelection, counted: Vec<usize>) -> Option<Names> {
+        let key = (near.clone(), counted);
+        if let Some(known) = self.lacking.borrow().get(&key) {
+            return known.clone();
+        }
+        let daemons: Vec<&FutureDaemon> = key.1.iter().map(|at| &self.list(builder)[*at]).collect();
+        let is_place = |node: &&StateNode| !node.marked_for_deletion && daemons.iter().any(|daemon| daemon.suits(node));
         let nodes = builder.input.nodes.iter().filter(is_place);
-        let lacking: Vec<&StateNode> = nodes.filter(|node| lacks(builder, node, near, &counted)).collect();
-        if are_refused(builder, &lacking, &counted) {
-            return None;
-        }
-        let is_outside = |node: &&StateNode| has_key(labels::ZONE) && node.node.is_some() && !node.labels().contains_key(labels::ZONE);
-        let without_zone = builder.input.nodes.iter().filter(is_outside);
-        let closed: BTreeSet<&str> = lacking.iter().copied().chain(without_zone).map(StateNode::hostname).collect();
-        if !closed.is_empty() {
-            place.add(labels::HOSTNAME.to_owned(), Allowed::except(closed.into_iter().map(str::to_owned)));
-        }
-        Some(place)
+        let lacking: Vec<&StateNode> = nodes.filter(|node| lacks(builder, node, near, &daemons)).collect();
+        let hosts = || Rc::new(lacking.iter().map(|node| node.hostname().to_owned()).collect::<BTreeSet<String>>());
+        let found = (!are_refused(builder, &lacking, &daemons)).then(hosts);
+        self.lacking.borrow_mut().insert(key, found.clone());
+        found
     }
 
     /// The DaemonSets whose pods are made, and whose template `concerns` holds for: their place in the list, and a pod as it has it.
@@ -86,11 +143,11 @@ impl FutureDaemons {
 
     /// A pod of one that [`Self::selected`] has found.
     pub(crate) fn pod(&self, at: usize) -> Option<&Pod> {
-        self.0.get()?.get(at).map(|daemon| &daemon.pod)
+        self.list.get()?.get(at).map(|daemon| &daemon.pod)
     }
 
     fn list(&self, builder: &ProblemBuilder<'_>) -> &[FutureDaemon] {
-        self.0.get_or_init(|| read(builder))
+        self.list.get_or_init(|| read(builder))
     }
 }
 
@@ -105,11 +162,15 @@ impl FutureDaemon {
         if !node.initialized() {
             return false;
         }
-        let has_label = from_labels(node.labels());
         let mut taints = node.simulated_taints();
         taints.retain(|taint: &Taint| taint.effect != TaintEffect::PreferNoSchedule && taint.key != labels::UNSCHEDULABLE_TAINT);
-        pods::untolerated(&self.pod.spec.tolerations, &taints).is_empty()
-            && self.places.iter().any(|place| has_label.compatible(place, |_| false).is_ok())
+        pods::untolerated(&self.pod.spec.tolerations, &taints).is_empty() && self.suits(node)
+    }
+
+    /// Whether a node has the labels that it asks for.
+    fn suits(&self, node: &StateNode) -> bool {
+        let has_label = from_labels(node.labels());
+        self.places.iter().any(|place| has_label.compatible(place, |_| false).is_ok())
     }
 
     /// The nodes that its pods are on or are made for.
@@ -123,6 +184,20 @@ impl FutureDaemon {
     }
 }
 
+/// The alternatives of where a pod may go: those of its own constraints, in each of the places of its volumes.
+fn alternatives(pod: &Pod, places: &[Requirements]) -> Vec<Requirements> {
+    let own = pods::daemon_terms(pod);
+    if places.is_empty() {
+        return own;
+    }
+    let in_place = |own: &Requirements, place: &Requirements| {
+        let mut both = own.clone();
+        both.add_all(place);
+        both
+    };
+    own.iter().flat_map(|own| places.iter().map(move |place| in_place(own, place))).collect()
+}
+
 /// Whether no pod that `near` selects is on an initialized node, and none of these daemons is expected there any more, as where its pod has
 /// no room, or is refused. One that is terminating will have a successor.
 fn lacks(builder: &ProblemBuilder<'_>, node: &StateNode, near: &PodSelection, daemons: &[&FutureDaemon]) -> bool {
@@ -130,15 +205,6 @@ fn lacks(builder: &ProblemBuilder<'_>, node: &StateNode, near: &PodSelection, da
     let is_near = |pod: &Pod| near.selects(&pod.metadata.namespace, &pod.metadata.labels);
     let is_expected = || is_new(node, input.now) && daemons.iter().any(|daemon| daemon.is_due_on(node));
     node.initialized() && !node.pods.iter().any(|&at| is_near(&input.objects.pods[at])) && !is_expected()
-}
-
-/// Whether pods that `near` selects run in a zone that one of the pod's own alternatives allows: then it has to go to such a zone.
-fn has_kin_in_reach(builder: &ProblemBuilder<'_>, own: &[Requirements], near: &PodSelection) -> bool {
-    let input = builder.input;
-    let is_kin = |pod: &Pod| !pod.metadata.is_deleting() && near.selects(&pod.metadata.namespace, &pod.metadata.labels);
-    let is_in_reach = |zone: &String| own.iter().any(|own| own.get(labels::ZONE).is_none_or(|allowed| allowed.has(zone)));
-    let mut nodes = input.nodes.iter().filter(|node| node.labels().get(labels::ZONE).is_some_and(is_in_reach));
-    nodes.any(|node| node.pods.iter().any(|&at| is_kin(&input.objects.pods[at])))
 }
 
 /// Whether one of these nodes should have a pod of the daemons for which none is made, as for lack of a quota: then it would be missing on

@@ -139,7 +139,8 @@ fn class_of(
     let namespaces = &input.objects.namespaces;
     let near = pod.spec.affinity.as_ref().and_then(|a| a.pod_affinity.as_ref());
     let near = near.and_then(|near| PodSelection::of_all(&near.required, shape.namespace, namespaces));
-    let company = near.as_ref().and_then(|near| future_daemons.place_beside(builder, pod, near));
+    let places = shape.places.as_deref().unwrap_or_default();
+    let company = near.as_ref().and_then(|near| future_daemons.place_beside(builder, (pod, places), near));
     let kept = Kept { near, company, nodes: node_filter(builder, &spec) };
     let relaxations = relaxations(builder, &spec, shape, labels, &kept, next_relaxation);
     let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
@@ -151,7 +152,6 @@ fn class_of(
     };
     let mut repels: Vec<GroupId> = repels.iter().map(repelling).collect();
     repels.dedup();
-    let places = shape.places.as_deref().unwrap_or_default();
     let places = places.iter().map(|p| builder.split(p)).map(|(set, host)| VolumePlace { set, host }).collect();
     Class {
         requests: IdVec::new(),

@@ -443,6 +443,26 @@ fn a_pod_in_the_zone_of_a_daemon_starts_beside_one_where_none_runs() {
     );
 }
 
+/// Its volume says where it may go, as its own requirements do (scheduling 21).
+#[test]
+fn a_pod_whose_volume_is_in_a_zone_without_the_daemon_starts_beside_one() {
+    let types = |volume_in: &str, is_leaving: bool| {
+        let data = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
+        let mut world = beside_an_agent(json!({}), all(&[hard("podAffinity", near(labels::ZONE, "agent")), data]));
+        super::volumes::bound(&mut world, "data", volume_in);
+        full_with_agent(&mut world, "agent");
+        let node = &mut world.objects.nodes[0].metadata;
+        node.labels.insert(labels::ZONE.into(), Z[1].into());
+        node.deletion_timestamp = is_leaving.then(now);
+        let plan = world.plan();
+        assert_eq!((asks(&plan, 0, labels::ZONE), plan.claims.len()), (format!("In [{volume_in}]"), 1));
+        plan.claims[0].instance_types.to_vec()
+    };
+    assert_eq!(types(Z[0], false), ["arm-instance-type"], "the daemon runs in the second zone alone");
+    assert!(types(Z[1], false).len() > 1, "it is there already");
+    assert_eq!(types(Z[1], true), ["arm-instance-type"], "with its node it will be gone");
+}
+
 /// Adds a node that the agent of [`beside_an_agent`] fills, with a pod that has this label.
 fn full_with_agent(world: &mut World, app: &str) {
     world.node("full", 1, json!({labels::ARCH: "arm64"}));
