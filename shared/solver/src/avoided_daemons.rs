@@ -37,14 +37,22 @@ pub(crate) fn priority_towards(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) ->
 }
 
 /// Whether the required anti-affinity by host of a daemon's pods keeps the pod away. Those that tolerate everything are bound to a node
-/// before it is ready, and so before other pods; where others come after the pod, it keeps them away.
+/// before it is ready, and so before other pods, but for one that tolerates that as well: it may be bound as soon as the node joins, before
+/// the daemon is made. Where others come after the pod, it keeps them away.
 fn keeps_away(daemon: &Pod, pod: &Pod, namespaces: &[Namespace]) -> bool {
     let Pod { metadata, .. } = pod;
     let selects = |term: &PodAffinityTerm| {
         let selection = PodSelection::of(term, &daemon.metadata.namespace, namespaces);
         selection.selects(&metadata.namespace, &metadata.labels)
     };
-    tolerates_everything(&daemon.spec.tolerations) && terms_by_host(daemon).any(selects)
+    let waits = || !pods::untolerated(&pod.spec.tolerations, &joining_taints()).is_empty();
+    tolerates_everything(&daemon.spec.tolerations) && terms_by_host(daemon).any(selects) && waits()
+}
+
+/// The taints that every node of a NodeClaim joins with.
+fn joining_taints() -> [Taint; 2] {
+    let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
+    [unregistered, Taint::new("node.kubernetes.io/not-ready", TaintEffect::NoSchedule)]
 }
 
 /// The daemons, by their place among the future ones, that the pod must not be beside, each with whether the pod's own anti-affinity says

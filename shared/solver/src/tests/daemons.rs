@@ -632,6 +632,9 @@ fn no_machine_is_launched_for_a_pod_that_a_daemon_keeps_away() {
         (strict(), json!({"labels": {"app": "other"}}), 0),
         (strict(), json!({"namespace": "elsewhere"}), 0),
         (strict(), json!({"priority": 10}), 0),
+        // It may be bound before the daemon is made, if it tolerates all that a node joins with.
+        (strict(), everything(), 0),
+        (strict(), json!({"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}), 1),
         (all(&[strict(), small.clone()]), json!({}), 0),
         (all(&[strict(), small.clone()]), small, 1),
     ] {
