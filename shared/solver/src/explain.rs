@@ -1,11 +1,12 @@
 //! Why a pod has no place: determined once, at the end, since failures are common and rarely shown.
 
-use super::alone::{self, DaemonFit, NoDomain};
+use super::alone::DaemonFit;
 use super::bits::Bits;
 use super::changes::{self, Ask};
+use super::explain_topology::{followers, in_topology};
 use super::explain_types::{TypeCheck, TypesRejection, explain_types, finding, misses, ruled_out};
 use super::fit::FitError;
-use super::ids::{ClassId, GroupId, HostId, Id as _, Key, PodId, PoolId, SetId};
+use super::ids::{ClassId, Key, PodId, PoolId, SetId};
 use super::intern::{LabelsOf, Set, Vals};
 use super::limits;
 use super::misspelt_values;
@@ -14,15 +15,14 @@ use super::pod::{Class, Relaxation, VolumePlace};
 use super::pools::{Template, UnusablePool};
 use super::problem::Problem;
 use super::state::State;
-use super::topology::GroupKind;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
 use whittle_model::pods;
 use whittle_model::requirements::{Conflict, Operator};
 use whittle_model::scheduling::{
-    Cause, Changes, ClassChange, Follows, LimitLeft, Meant, OwnRule, PoolRejection, Reason, RuledOut, Unready, meant_key,
+    Cause, Changes, ClassChange, Follows, LimitLeft, Meant, OwnRule, PoolRejection, Reason, RuledOut, Unready,
 };
 use whittle_units::{Quantity, Resources};
 
@@ -34,10 +34,6 @@ const REASONS_MAX: usize = 20_000;
 const REMEDIES_MAX: usize = 1_000;
 /// Nor are they once the search for remedies has left this many views of instance types in memory, of some twenty kilobytes each.
 const TRIED_VIEWS_MAX: usize = 2_000;
-
-/// With more classes of pods with unmet affinity, it is not determined which of them only wait for other pods: each class might leave a
-/// view of instance types for each NodePool in memory.
-const FOLLOWING_MAX: usize = 300;
 
 /// Keys whose values are names of NodePools.
 const OF_NODE_POOLS: [&str; 2] = [labels::NODE_POOL, labels::PROVISIONER_NAME];
@@ -524,7 +520,7 @@ fn check_compatible(problem: &Problem<'_>, offered: SetId, required: SetId, host
         return Err(match conflict {
             Conflict::Undefined(key) => {
                 let key = problem.names.key_name(key).to_owned();
-                let meant = probably_meant(problem, a, &key);
+                let meant = misspelt_values::meant_label(problem, a, &key);
                 Cause::UndefinedLabel { key, meant }
             }
             Conflict::Disjoint(keys) => {
@@ -539,107 +535,4 @@ fn check_compatible(problem: &Problem<'_>, offered: SetId, required: SetId, host
         }
         _ => Ok(()),
     }
-}
-
-/// The label that was probably meant by `key`: one that contains it or has the same end, preferably one with the same name
-/// after the slash; else one that differs by a typing error.
-fn probably_meant(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
-    let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
-    let is_similar = |name: &str| name.contains(key) || name.ends_with(tail);
-    let mut known: Vec<&str> = problem.well_known.iter().map(|k| problem.names.key_name(*k)).collect();
-    known.sort_unstable_by_key(|name| (name.split_once('/').is_none_or(|(_, last)| last != tail), *name));
-    let own = offered.iter().map(|(k, _)| problem.names.key_name(*k));
-    known.into_iter().chain(own).find(|name| is_similar(name)).or_else(|| meant_key(key)).map(str::to_owned)
-}
-
-/// The requirements after topology, or what refuses.
-fn in_topology(problem: &mut Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId) -> Result<Vec<SetId>, Cause> {
-    alone::in_topology(problem, &state.counts, relaxation, set).map_err(|refusal| match refusal {
-        NoDomain::Group(group) => topology_cause(problem, state, relaxation, set, group),
-        NoDomain::Undefined(key) => {
-            let key = problem.names.key_name(key).to_owned();
-            Cause::UndefinedLabel { meant: probably_meant(problem, problem.sets.get(set), &key), key }
-        }
-    })
-}
-
-fn topology_cause(problem: &Problem<'_>, state: &State, relaxation: &Relaxation, set: SetId, id: GroupId) -> Cause {
-    let group = &problem.groups[id];
-    let counts = &state.counts[id];
-    let text_of =
-        |set: SetId| problem.sets.get(set).get(&group.key).map_or_else(|| "Exists".to_owned(), |v| problem.names.spell_vals(v).text());
-    Cause::Topology {
-        kind: match group.kind {
-            GroupKind::Spread { .. } => "topology spread",
-            GroupKind::Affinity => "pod affinity",
-            GroupKind::Anti | GroupKind::Inverse => "pod anti-affinity",
-        },
-        of_others: matches!(group.kind, GroupKind::Inverse),
-        key: problem.names.key_name(group.key).to_owned(),
-        counts: counts.domains.iter().map(|(v, n)| (problem.names.val_name(*v).to_owned(), *n)).collect(),
-        pod_domains: text_of(relaxation.strict),
-        node_domains: text_of(set),
-        follows: matches!(group.kind, GroupKind::Affinity).then(|| first_selected(problem, state, id).map(Box::new)).flatten(),
-    }
-}
-
-/// A pod that a group selects and that gets a place sooner: the first by name.
-fn first_selected(problem: &Problem<'_>, state: &State, id: GroupId) -> Option<Follows> {
-    let followers = problem.followers.as_ref()?;
-    let selected = |pod: &&PodId| problem.classes[problem.class_of[**pod]].counted_by.contains(&id);
-    let first = |pods: &mut dyn Iterator<Item = &PodId>| pods.filter(selected).map(|pod| problem.pods[*pod].metadata.key()).min();
-    let (group, counts) = (&problem.groups[id], &state.counts[id]);
-    if group.by_host {
-        let mut nodes = problem.state_nodes.iter().enumerate().filter(|(at, _)| counts.hosts.of(HostId::at(*at)) > 0);
-        return nodes.next().map(|(_, node)| Follows::On(node.name().to_owned()));
-    }
-    if counts.domains.iter().any(|(_, count)| *count > 0) {
-        return None;
-    }
-    let launched = first(&mut state.claims.iter().flat_map(|claim| &claim.pods)).map(Follows::Launched);
-    launched.or_else(|| first(&mut followers.iter()).map(Follows::Waiting))
-}
-
-/// Pods without a place whose affinity selects pods with new machines, or pods that follow such pods: one of each class.
-/// `None` if there are too many classes to look at them.
-fn followers(problem: &mut Problem<'_>, outcome: &Outcome) -> Option<Vec<PodId>> {
-    let state = &outcome.state;
-    let mut waiting: BTreeMap<ClassId, PodId> = outcome.unplaced.iter().map(|(entry, _)| (entry.class, entry.pod)).collect();
-    waiting.retain(|class, _| !unmet_affinity(problem, state, *class).is_empty());
-    if FOLLOWING_MAX < waiting.len() {
-        return None;
-    }
-    waiting.retain(|class, _| fits_anywhere(problem, state, *class));
-    let placed = state.claims.iter().flat_map(|claim| &claim.pods);
-    let mut sooner: BTreeSet<ClassId> = placed.map(|pod| problem.class_of[*pod]).collect();
-    let mut out = Vec::new();
-    while !waiting.is_empty() {
-        let selected: BTreeSet<GroupId> = sooner.iter().flat_map(|class| problem.classes[*class].counted_by.iter().copied()).collect();
-        let follows = |class: &ClassId| unmet_affinity(problem, state, *class).iter().all(|group| selected.contains(group));
-        let next: Vec<ClassId> = waiting.keys().filter(|class| follows(class)).copied().collect();
-        if next.is_empty() {
-            break;
-        }
-        out.extend(next.iter().filter_map(|class| waiting.remove(class)));
-        sooner.extend(next);
-    }
-    Some(out)
-}
-
-/// The groups of a class's required affinity, but by host, that have pods in no domain that is known.
-fn unmet_affinity(problem: &Problem<'_>, state: &State, class: ClassId) -> Vec<GroupId> {
-    let owned = problem.classes[class].relaxations.last().into_iter().flat_map(|last| last.owned.iter().copied());
-    let is_unmet = |id: &GroupId| {
-        let group = &problem.groups[*id];
-        group.kind == GroupKind::Affinity && !group.by_host && state.counts[*id].domains.iter().all(|(_, count)| *count == 0)
-    };
-    owned.filter(is_unmet).collect()
-}
-
-/// Whether a machine of some NodePool would do for pods of a class, wherever others are.
-fn fits_anywhere(problem: &mut Problem<'_>, state: &State, class: ClassId) -> bool {
-    let class = Rc::clone(&problem.classes[class]);
-    let relaxation = class.relaxations.last().expect("a class has at least one relaxation");
-    let pools: Vec<PoolId> = problem.pools.ids().collect();
-    pools.into_iter().any(|pool| Ask::of(problem, &class, relaxation, pool).fits_apart(problem, state))
 }

@@ -69,9 +69,10 @@ mod repack; // pods move between new machines
 // The result.
 mod alone; // a pod alone on a new machine
 mod changes; // what of the requirements would have to change
+mod explain_topology; // which rule of topology leaves no domain
 mod explain_types; // what instance types lack
 mod explain; // why a pod has no place
-mod misspelt_values; // which values no instance type has, and what was meant
+mod misspelt_values; // which labels and values no instance type has, and what was meant
 mod finish; // from decisions to the plan
 
 // Entry points.

@@ -1,12 +1,12 @@
-//! Which values of well-known labels are probably misspelt: no instance type has them, and one has a value that is near.
+//! Which labels and values of well-known labels are probably misspelt: no instance type has them, and one has what is near.
 
 use super::bits::Bits;
 use super::ids::{CatalogId, Key, PoolId, SetId};
-use super::intern::{Val, Vals};
+use super::intern::{Set, Val, Vals};
 use super::problem::{Asked, Problem};
 use std::rc::Rc;
 use whittle_model::requirements::Operator;
-use whittle_model::scheduling::{Known, Meant, meant_values};
+use whittle_model::scheduling::{Known, Meant, meant_key, meant_values};
 
 /// The misspelt values of a NodePool's requirement set.
 pub(crate) fn by_node_pool(problem: &mut Problem<'_>, catalog: CatalogId, set: SetId) -> Vec<Meant> {
@@ -56,4 +56,15 @@ fn meant(problem: &mut Problem<'_>, asked: Asked, known: &[Val]) -> Rc<[String]>
     let meant: Rc<[String]> = meant.into();
     problem.meant.insert(asked, Rc::clone(&meant));
     meant
+}
+
+/// The label that was probably meant by `key`: one that contains it or has the same end, preferably one with the same name
+/// after the slash; else one that differs by a typing error.
+pub(crate) fn meant_label(problem: &Problem<'_>, offered: &Set, key: &str) -> Option<String> {
+    let tail = key.split_once('/').map_or(key, |(_, tail)| tail);
+    let is_similar = |name: &str| name.contains(key) || name.ends_with(tail);
+    let mut known: Vec<&str> = problem.well_known.iter().map(|k| problem.names.key_name(*k)).collect();
+    known.sort_unstable_by_key(|name| (name.split_once('/').is_none_or(|(_, last)| last != tail), *name));
+    let own = offered.iter().map(|(k, _)| problem.names.key_name(*k));
+    known.into_iter().chain(own).find(|name| is_similar(name)).or_else(|| meant_key(key)).map(str::to_owned)
 }
