@@ -9,11 +9,15 @@ use super::pod::{Class, Relaxation, allows_unnamed_host};
 use super::pools::{Pool, Template};
 use super::problem::Problem;
 use super::state::State;
-use super::topology::GroupKind;
+use super::topology::{Counts, GroupKind};
+use std::collections::BTreeSet;
+use whittle_api::k8s::TaintEffect;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
+use whittle_model::pods;
 use whittle_model::requirements::Allowed;
 use whittle_model::scheduling::{Change, Changes, ClassChange, Meant, OwnRule};
+use whittle_model::state::StateNode;
 use whittle_units::Price;
 
 /// Of so many keys on each side it is tried what would be without them: those that the most types do not meet.
@@ -165,6 +169,64 @@ impl Ask<'_> {
         let helps = sets.into_iter().any(|set| problem.view(at, set).usable.intersects(&room));
         let name = |val: &Val| problem.names.val_name(*val).to_owned();
         helps.then(|| (problem.names.key_name(key).to_owned(), bad.iter().map(name).collect()))
+    }
+
+    /// Whether a type would take the pod if its spreads counted only domains with nodes whose taints it tolerates: those that exist, and
+    /// those that NodePools could launch.
+    pub(crate) fn fits_with_honored_taints(self, problem: &mut Problem<'_>, state: &State) -> bool {
+        if state.counts.len() > GROUPS_MAX || self.has_volumes() {
+            return false;
+        }
+        let counts_tainted = |id: &&GroupId| {
+            let group = &problem.groups[**id];
+            matches!(group.kind, GroupKind::Spread { .. }) && !group.by_host && group.filter.tolerations.is_none()
+        };
+        let spreads = self.relaxation.owned.iter().filter(counts_tainted);
+        let tainted = spreads.map(|id| (*id, self.tainted_domains(problem, problem.groups[*id].key, &state.counts[*id])));
+        let tainted: Vec<(GroupId, Vec<Val>)> = tainted.filter(|(_, domains)| !domains.is_empty()).collect();
+        if tainted.is_empty() {
+            return false;
+        }
+        let mut counts = state.counts.clone();
+        for (id, without) in &tainted {
+            counts[*id].domains.retain(|(val, _)| !without.contains(val));
+        }
+        let (at, mut room) = (problem.pools[self.pool].catalog, self.room(problem));
+        self.keep_within_limits(problem, state, &mut room);
+        let Some(merged) = problem.merge(self.template, self.pod, LabelsOf::NewNode) else { return false };
+        let Ok(sets) = alone::in_topology(problem, &counts, self.relaxation, merged) else { return false };
+        sets.into_iter().any(|set| problem.view(at, set).usable.intersects(&room))
+    }
+
+    /// The domains in which there are no nodes whose taints the pod tolerates, and for which no NodePool launches any.
+    fn tainted_domains(self, problem: &Problem<'_>, key: Key, counts: &Counts) -> Vec<Val> {
+        let all = counts.domains.iter().map(|(val, _)| *val);
+        let mut out: Vec<Val> = all.filter(|val| !self.is_launched_tolerated(problem, key, *val)).collect();
+        if out.is_empty() {
+            return out;
+        }
+        let (name, tolerations) = (problem.names.key_name(key), &problem.taint_table.tolerations[self.relaxation.tolerations]);
+        let is_tolerated = |node: &&StateNode| {
+            let untolerated = pods::untolerated(tolerations, &node.simulated_taints());
+            untolerated.iter().all(|taint| taint.effect == TaintEffect::PreferNoSchedule)
+        };
+        let tolerated = problem.state_nodes.iter().filter(is_tolerated);
+        let within_reach: BTreeSet<&str> = tolerated.filter_map(|node| node.labels().get(name).map(String::as_str)).collect();
+        out.retain(|val| !within_reach.contains(problem.names.val_name(*val)));
+        out
+    }
+
+    /// Whether a NodePool whose taints the pod tolerates has types that are sold in a domain, whether EC2 has them now or not.
+    fn is_launched_tolerated(self, problem: &Problem<'_>, key: Key, val: Val) -> bool {
+        let usable = problem.pools.iter().map(|pool| Template { catalog: pool.catalog, set: pool.set, taints: pool.taints });
+        let unusable = problem.unusable_pools.iter().filter_map(|pool| pool.template);
+        let mut tolerated = usable.chain(unusable).filter(|template| problem.tolerated(self.relaxation.tolerations, template.taints));
+        tolerated.any(|template| {
+            let (catalog, mut set) = (&problem.catalogs[template.catalog], problem.sets.get(template.set).clone());
+            let has_domain = set.get(&key).map_or_else(|| problem.well_known.contains(&key), |own| own.has(&val));
+            set.add(key, Allowed::one(val));
+            has_domain && !catalog.sold(&set, &catalog.allowed_by(&set), |key| problem.well_known.contains(key)).is_empty()
+        })
     }
 
     /// Whether nothing else makes a domain known: no other NodePool, and no node.

@@ -305,6 +305,7 @@ fn keep_true(problem: &mut Problem<'_>, state: &State, ask: Ask<'_>, cause: &mut
 
 /// What would help where it is a rule of topology that leaves no domain with a type.
 fn of_topology(problem: &mut Problem<'_>, state: &State, (ask, cause): (Ask<'_>, &Cause), changes: &mut Changes) {
+    changes.honored_taints = ask.fits_with_honored_taints(problem, state);
     if let Cause::Topology { key, .. } = cause {
         let key = problem.names.key(key);
         changes.other_domain = ask.has_other_domain(problem, key);

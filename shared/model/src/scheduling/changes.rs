@@ -19,6 +19,8 @@ pub struct Changes {
     /// A key of a topology spread and its domains without pods, of which the NodePool has no type for the pod: pods are spread over the
     /// other domains if it excludes these.
     pub excluded: Option<(String, Vec<String>)>,
+    /// Whether a type would do if its spreads did not count domains with tainted nodes alone, which it does not tolerate.
+    pub honored_taints: bool,
     /// Whether it is the pod's own spread, or its own anti-affinity, that leaves only domains without a type for it.
     pub own_rule: Option<OwnRule>,
     /// Resources of which the NodePool's limits leave too little for all types that these changes are about.

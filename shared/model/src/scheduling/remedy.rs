@@ -19,6 +19,9 @@ const OFFERINGS: &str = "available offerings";
 /// What of a pod asks for labels of its node.
 const ASKS: &str = "the pod's node selector or affinity";
 
+/// What of a spread leaves nodes out that the pod cannot be on for their taints.
+const HONORS: &str = "nodeTaintsPolicy: Honor";
+
 /// Labels by which EKS and eksctl name the node group of a node.
 const NODE_GROUPS: [&str; 2] = ["eks.amazonaws.com/nodegroup", "alpha.eksctl.io/nodegroup-name"];
 
@@ -161,7 +164,7 @@ fn of_cause(rejection: &PoolRejection, cause: &Cause) -> Option<String> {
             "topology spread" if counts.is_empty() => {
                 format!("the label {key} in its spec.template.metadata.labels or requirements, or whenUnsatisfiable: ScheduleAnyway")
             }
-            "topology spread" => other_domain(rejection, key) + "a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway",
+            "topology spread" => of_spread(rejection, key),
             "pod affinity" => format!("a pod that all terms of its affinity select in a domain of {key} that its requirements allow"),
             _ => {
                 let domain = other_domain(rejection, key);
@@ -258,6 +261,12 @@ fn one_of(ways: Vec<String>) -> Option<String> {
     (!ways.is_empty()).then(|| ways.join(", or "))
 }
 
+/// What gives a pod a place whose spread leaves no domain of the NodePool.
+fn of_spread(rejection: &PoolRejection, key: &str) -> String {
+    let honors = rejection.changes.iter().filter(|changes| changes.honored_taints).map(|_| format!("{HONORS}, "));
+    other_domain(rejection, key) + &honors.collect::<String>() + "a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway"
+}
+
 /// Another domain, where the NodePool's requirements exclude one.
 fn other_domain(rejection: &PoolRejection, key: &str) -> String {
     match &rejection.changes {
@@ -282,11 +291,13 @@ fn of_changes(changes: &Changes) -> Vec<String> {
     });
     let waits = changes.waits.then(|| "time until EC2 has one again".to_owned());
     let excluded = changes.excluded.iter().map(|(key, domains)| format!("{key} NotIn [{}] in its requirements", domains.join(" ")));
+    let honors = changes.honored_taints.then(|| HONORS.to_owned());
     let own_rule = changes.own_rule.iter().map(|rule| match rule {
         OwnRule::Spread => "a larger maxSkew, or whenUnsatisfiable: ScheduleAnyway".to_owned(),
         OwnRule::AntiAffinity => "preferredDuringScheduling in the pod's anti-affinity".to_owned(),
     });
     excluded
+        .chain(honors)
         .chain(own_rule)
         .chain(enough)
         .chain(of_class)

@@ -612,6 +612,40 @@ fn taints_count_when_the_policy_says_so() {
     after(&mut world, "fake", &[1, 2, 3]);
 }
 
+/// Where a zone bounds the spread that has only nodes with taints, its own policy helps (scheduling 23).
+#[test]
+fn a_spread_that_a_tainted_domain_blocks_is_told_of_the_policy() {
+    let tainted = || json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
+    let world_with = |default: Value, policy: &str| {
+        let mut world = World::new();
+        world.pool("default", default);
+        world.pool("tainted", all(&[zones(&Z[2..]), tainted()]));
+        let mut over = by_zone();
+        over["nodeTaintsPolicy"] = json!(policy);
+        world.pods("web", 5, &web(&[over], json!({})));
+        world
+    };
+    let is_told = |world: &World| {
+        let plan = world.plan();
+        let mut remedies = plan.left_out.iter().flat_map(|left| left.reason.remedies());
+        (plan.left_out.len(), remedies.any(|remedy| remedy.text.contains("nodeTaintsPolicy: Honor, ")))
+    };
+    // The NodePool is not in the zone; or it is, and the types are not sold there as it asks.
+    let of_spot = || json!({"requirements": [expr(labels::CAPACITY_TYPE, "In", &["spot"])]});
+    for default in [zones(&Z[..2]), of_spot()] {
+        assert_eq!(is_told(&world_with(default.clone(), "Ignore")), (3, true), "{default}");
+        assert_eq!(is_told(&world_with(default, "Honor")), (0, false));
+    }
+    // A node that the pods tolerate bounds the spread all the same, and so does a NodePool without taints that has reached its limit.
+    let mut world = world_with(zones(&Z[..2]), "Ignore");
+    world.node("full", 0, json!({labels::ZONE: Z[2]}));
+    assert_eq!(is_told(&world), (3, false));
+    world.objects.nodes[0].spec.taints = serde_json::from_value(tainted()["taints"].clone()).unwrap();
+    assert_eq!(is_told(&world), (3, true));
+    world.pool("limited", all(&[zones(&Z[2..]), json!({"limits": {"cpu": "0"}})]));
+    assert_eq!(is_told(&world), (3, false));
+}
+
 #[test]
 fn node_affinity_counts_when_the_policy_says_so() {
     for (policy, expected) in [("Ignore", vec![1]), ("Honor", vec![5])] {
