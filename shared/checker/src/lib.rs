@@ -9,6 +9,7 @@ mod claims; // NodeClaims of a plan
 mod claim_groups; // those that differ in their pods alone
 mod machines; // nodes that receive pods
 mod topology; // affinity and spread
+mod daemons; // anti-affinity between new pods and those of DaemonSets
 mod commands; // of a disruption
 
 // By which facts.
@@ -78,6 +79,7 @@ pub fn check(input: &Input<'_>, options: &Options, plan: &Plan) -> Vec<Violation
     claims::check(input, options, plan, &lists, &pods, &mut findings);
     machines::check(input, options, plan, &pods, &mut findings);
     topology::check(input, plan, &lists, &pods, |_| true, &mut findings);
+    daemons::check(input, plan, &lists, &pods, &mut findings);
     findings.0.sort();
     findings.0.dedup();
     findings.0

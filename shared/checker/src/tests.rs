@@ -364,6 +364,53 @@ fn a_pod_in_the_zone_of_a_daemon_may_be_the_first_there() {
     assert_eq!(world.violated_rules(&plan), ["affinity"]);
 }
 
+/// Kube-scheduler would not bind it there, so that machine after machine would be launched (scheduling 21).
+#[test]
+fn no_new_machine_takes_a_pod_beside_a_daemon_that_is_there_first() {
+    let apart = |app: &str, key: &str| {
+        let term = json!([{"labelSelector": {"matchLabels": {"app": app}}, "namespaceSelector": {}, "topologyKey": key}]);
+        serde_json::from_value(json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}})).unwrap()
+    };
+    let violated = |by_pod: bool, key: &str, change: fn(&mut ClusterObjects)| {
+        let mut world = World::new();
+        world.objects.daemon_sets[0].spec.template.metadata.labels.insert("app".into(), "agent".into());
+        world.objects.nodes.clear();
+        world.has_pods([pod("old-0", json!({"nodeName": "gone"})), pod("it-0", json!({}))]);
+        let plan = world.plan();
+        assert_eq!((plan.scheduled(), world.violated_rules(&plan)), (1, Vec::new()));
+        if by_pod {
+            world.objects.pods[1].spec.affinity = Some(apart("agent", key));
+        } else {
+            world.objects.daemon_sets[0].spec.template.spec.affinity = Some(apart("it", key));
+        }
+        change(&mut world.objects);
+        // What the solver plans for it is accepted.
+        let own = world.plan();
+        assert_eq!(world.violated_rules(&own), [""; 0]);
+        (world.violated_rules(&plan), own.scheduled())
+    };
+    for by_pod in [true, false] {
+        assert_eq!(violated(by_pod, labels::HOSTNAME, |_| {}), (vec!["anti-affinity"], 0), "{by_pod}");
+        let allowed: [fn(&mut ClusterObjects); 4] = [
+            |objects| objects.pods[1].spec.priority = Some(10),
+            |objects| objects.pods[1].metadata.labels.clear(),
+            |objects| objects.daemon_sets[0].metadata.deletion_timestamp = Some("2025-12-31T23:59:00Z".parse().unwrap()),
+            |objects| {
+                objects.daemon_sets[0].spec.template.spec.node_selector.insert(labels::ZONE.into(), "a".into());
+            },
+        ];
+        for (at, change) in allowed.into_iter().enumerate().filter(|(at, _)| !by_pod || *at != 1) {
+            assert_eq!(violated(by_pod, labels::HOSTNAME, change), (Vec::new(), 1), "{by_pod} {at}");
+        }
+    }
+    // Which of both comes first is not certain.
+    assert_eq!(violated(false, labels::HOSTNAME, |objects| objects.daemon_sets[0].spec.template.spec.tolerations.clear()), (Vec::new(), 1));
+    let tolerates_all = |objects: &mut ClusterObjects| {
+        objects.pods[1].spec.tolerations.clone_from(&objects.daemon_sets[0].spec.template.spec.tolerations);
+    };
+    assert_eq!(violated(false, labels::HOSTNAME, tolerates_all), (Vec::new(), 1));
+}
+
 #[test]
 fn every_machine_will_be_registered() {
     let term = json!([{"labelSelector": {"matchLabels": {"app": "kin"}}, "topologyKey": labels::REGISTERED}]);
