@@ -40,6 +40,11 @@ impl Part {
         let outcome = part.begin(group).await;
         Self { outcome, templates: (before, part.templates), report: part.report }
     }
+
+    /// Whether EC2 has throttled its call.
+    fn is_throttled(&self) -> bool {
+        is_throttled(&self.report)
+    }
 }
 
 /// Waits for something while calls go on. Those that end meanwhile are added to `ended`.
@@ -54,6 +59,11 @@ async fn beside<T>(calls: &mut FuturesUnordered<impl Future<Output = Part>>, end
     awaited.await
 }
 
+/// Whether EC2 has throttled a call: what follows would be throttled too, and keep others from theirs.
+pub(crate) fn is_throttled(report: &Report) -> bool {
+    report.counted("throttled") > 0
+}
+
 /// A count, its half, and so on, down to one. Nothing of zero.
 fn halves(count: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(count), |count| Some(count / 2)).take_while(|count| *count > 0)
@@ -61,19 +71,21 @@ fn halves(count: u32) -> impl Iterator<Item = u32> {
 
 impl<P: Rights> Run<'_, P> {
     /// Makes the calls of new groups, as many at once as the rate limit allows: the next one begins when any of them ends. All that were
-    /// begun end, whatever becomes of the others: what EC2 has started is assigned. None begins after EC2 has throttled one: others use
-    /// the account's rate too, or it is lower there. Returns the claims that have to wait.
+    /// begun end, whatever becomes of the others: what EC2 has started is assigned. None begins after EC2 has throttled one of the run:
+    /// others use the account's rate too, or it is lower there. Returns the claims that have to wait.
     pub(crate) async fn launch_groups(&mut self, mut groups: Vec<Group>) -> Result<Vec<ClaimName>, HandleError> {
         groups.sort_by_key(|group| Reverse(group.claims.len()));
         let mut waiting = VecDeque::from(groups);
         let (mut calls, mut outcome, mut is_in_time) = (FuturesUnordered::new(), Ok(()), true);
-        let (mut reserve, mut is_throttled) = (0, false);
+        let (mut reserve, mut stops) = (0, is_throttled(&self.report));
         loop {
             let free = CALLS_MAX.saturating_sub(calls.len());
             let mut ended = Vec::new();
-            if is_in_time && outcome.is_ok() && !is_throttled && free > 0 && !waiting.is_empty() {
+            if is_in_time && outcome.is_ok() && !stops && free > 0 && !waiting.is_empty() {
                 let permitted = beside(&mut calls, &mut ended, self.permitted(waiting.make_contiguous(), free, reserve)).await;
                 match permitted {
+                    // The tokens that were taken meanwhile are not there: the bucket is emptied below.
+                    Ok(Some(_)) if ended.iter().any(Part::is_throttled) => {}
                     Ok(Some(count)) => {
                         calls.extend(waiting.drain(..count).map(|group| Part::begin(self.part(), group)));
                         // It asks whenever a call ends, and would take each token as it comes; another cluster's run asks once in seconds.
@@ -92,8 +104,8 @@ impl<P: Rights> Run<'_, P> {
                 break;
             }
             for part in ended {
-                if part.report.counted("throttled") > 0 && !is_throttled {
-                    is_throttled = true;
+                if part.is_throttled() && !stops {
+                    stops = true;
                     self.empty_bucket().await;
                 }
                 outcome = outcome.and(self.absorb(part));
@@ -159,7 +171,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Takes nearly all tokens that are left, since EC2 has none: calls of all clusters go on as fast as tokens are refilled.
-    async fn empty_bucket(&self) {
+    pub(crate) async fn empty_bucket(&self) {
         let (name, now) = (BucketName(BUCKET.to_owned()), self.ports.clock().now());
         let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now);
         for count in halves(BUCKET_SIZE) {

@@ -28,6 +28,7 @@ use batch::Batch;
 use call::Call;
 use futures::future::{TryFutureExt, join_all, try_join_all};
 use futures::try_join;
+use groups::is_throttled;
 use plan::Facts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -226,12 +227,20 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         for (id, claims) in by_batch {
-            if !has_time(self.ports.clock()) {
-                self.report.hand_over();
-                remaining.extend(claims.into_iter().map(|claim| claim.value.key.name));
+            let is_in_time = has_time(self.ports.clock());
+            if is_in_time && !is_throttled(&self.report) {
+                remaining.extend(self.resume(&id, claims, &mut requeues).await?);
+                if is_throttled(&self.report) {
+                    self.empty_bucket().await;
+                }
                 continue;
             }
-            remaining.extend(self.resume(&id, claims, &mut requeues).await?);
+            if is_in_time {
+                self.report.count("no_token");
+            } else {
+                self.report.hand_over();
+            }
+            remaining.extend(claims.into_iter().map(|claim| claim.value.key.name));
         }
         let plan = self.facts.plan(fresh);
         for (claim, error) in plan.refused {

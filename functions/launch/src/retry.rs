@@ -10,7 +10,7 @@ use whittle_ec2::errors::CreateReason;
 use whittle_ports::{Clock, HandleError, Queues, Safeguard, Update, save, unless_outdated, update_record};
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
 
-/// Delay before the next try of claims that a run could not get to. The rate limit permits two calls a second, so that most wait for no
+/// Delay before the next try of claims that a run could not get to. The rate limit permits five calls a second, so that few wait for
 /// more.
 const NEXT_TRY_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// Attempts to write the record against concurrent runs; after that the doorbell is sent without it.
