@@ -30,7 +30,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("LaunchTemplateCleanup", &["ec2:DescribeLaunchTemplates", "ec2:DeleteLaunchTemplate"]),
     // CreateFleet starts instances, and passes them their role, with the caller's permissions.
     ("Fleets", &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "ec2:DescribeFleets", "iam:PassRole"]),
-    ("DryRuns", &["ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"]),
+    ("DryRuns", &["ec2:CreateLaunchTemplate", "ec2:CreateFleet", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"]),
     ("Instances", &["ec2:DescribeInstances"]),
     ("InstanceChecks", &["ec2:DescribeInstanceStatus"]),
     ("ZonalShifts", &["arc-zonal-shift:GetManagedResource"]),

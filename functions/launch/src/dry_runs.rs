@@ -11,9 +11,7 @@ use whittle_ec2::errors::ApiError;
 use whittle_ec2::fleet::{Launch, LaunchError, LaunchInput, MinValuesPolicy, prepare};
 use whittle_ec2::instance_types::Unavailable;
 use whittle_ec2::user_data::UserDataError;
-use whittle_ports::{
-    Clock, CloudError, CloudErrorKind, DryRuns, HandleError, InstanceRun, LaunchTemplates, Queues, Records, error_chain, unless_conflict,
-};
+use whittle_ports::{Clock, CloudError, CloudErrorKind, DryRuns, HandleError, InstanceRun, Queues, Records, error_chain, unless_conflict};
 use whittle_snapshot::{ClassParts, every_type};
 use whittle_units::{ClaimName, SignedDuration};
 
@@ -102,7 +100,7 @@ impl<P: Rights> Run<'_, P> {
     async fn try_launch(&mut self, trial: &Trial, names_profile: bool) -> Result<Option<DryRunFailure>, CloudError> {
         for template in &trial.launch.templates {
             // It is made, as any launch would make it, and collected like any other that no launch uses.
-            if let Err(error) = self.ports.cloud().ensure_launch_template(template).await {
+            if let Err(error) = self.ports.cloud().ensure_tried_template(template).await {
                 return refusal("CreateLaunchTemplateAuthCheckFailed", error).map(Some);
             }
             self.templates.insert(template.name.clone());

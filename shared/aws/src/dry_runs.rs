@@ -8,10 +8,14 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_runtime_api::http::Response;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use whittle_ec2::errors::ApiError;
-use whittle_ec2::fleet::{FleetRequest, TemplateInterface};
+use whittle_ec2::fleet::{FleetRequest, LaunchTemplate, TemplateInterface};
 use whittle_ports::{CloudError, DryRuns, InstanceRun};
 
 impl DryRuns for Machines {
+    async fn ensure_tried_template(&self, template: &LaunchTemplate) -> Result<(), CloudError> {
+        self.create_template(template).await
+    }
+
     async fn dry_run_fleet(&self, request: &FleetRequest) -> Result<(), CloudError> {
         const CALL: &str = "CreateFleet";
         let settings = self.one_attempt(CALL)?;

@@ -205,19 +205,28 @@ impl LaunchTemplates for Machines {
         if self.templates.as_ref().is_some_and(|made| made.has(&wanted.name, self.clock.now())) {
             return Ok(());
         }
+        self.create_template(wanted).await
+    }
+}
+
+impl Machines {
+    /// Creates a launch template if none of its name exists, and remembers it.
+    pub(crate) async fn create_template(&self, wanted: &LaunchTemplate) -> Result<(), CloudError> {
         let request = self
             .ec2
             .create_launch_template()
             .launch_template_name(&wanted.name)
             .launch_template_data(template::data(wanted))
             .tag_specifications(template::tag_specification(sdk::ResourceType::LaunchTemplate, &wanted.tags));
-        match send!(self, aws_sdk_ec2, "CreateLaunchTemplate", request) {
+        let answer = send!(self, aws_sdk_ec2, "CreateLaunchTemplate", request);
+        let (known, now) = (self.templates.as_ref(), self.clock.now());
+        match answer {
+            Ok(_) => known.into_iter().for_each(|known| known.remember_new(&wanted.name, now)),
             // The name is derived from the content: a template of that name is the one we want.
-            Err(error) if error.kind != CloudErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        if let Some(made) = &self.templates {
-            made.remember(&wanted.name, self.clock.now());
+            Err(error) if error.kind == CloudErrorKind::AlreadyExists => {
+                known.into_iter().for_each(|known| known.remember_found(&wanted.name, now));
+            }
+            Err(error) => return Err(error),
         }
         Ok(())
     }

@@ -4,25 +4,55 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// For how long a template is taken to be there. `sweep` deletes those that no launch has used for ten minutes; of one that somebody else
-/// deletes, the next CreateFleet says so.
-const KNOWN_FOR: SignedDuration = SignedDuration::from_mins(5);
+/// For how long a template is taken to be there once it was made. `sweep` deletes none that is younger than ten minutes; of one that
+/// goes with its node class, or that somebody else deletes, the next CreateFleet says so.
+const NEW_KNOWN_FOR: SignedDuration = SignedDuration::from_mins(5);
+/// The same of one that was there before. `sweep` looks once a minute which templates are in use, misses most launches, and so may be about
+/// to delete it: each time that costs the launches after it a call that fails.
+const FOUND_KNOWN_FOR: SignedDuration = SignedDuration::from_secs(30);
 
-/// Names of launch templates, and when each was made, or found to be there. A call that asks EC2 for a template that is there costs as
-/// much as one that makes it: five a second, in all of the account, and a third of a second of each launch.
+/// A template that was made, or found to be there.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    at: Timestamp,
+    is_new: bool,
+}
+
+impl Known {
+    /// What was made in the future, by a clock that was wrong, does not count.
+    fn holds(self, now: Timestamp) -> bool {
+        let known_for = if self.is_new { NEW_KNOWN_FOR } else { FOUND_KNOWN_FOR };
+        (SignedDuration::ZERO..known_for).contains(&now.duration_since(self.at))
+    }
+}
+
+/// Launch templates by name. A call that asks EC2 for one that is there costs as much as one that makes it: five a second, in all of the
+/// account, and a third of a second of each launch.
 #[derive(Debug, Default)]
-pub struct MadeTemplates(Mutex<BTreeMap<String, Timestamp>>);
+pub struct MadeTemplates(Mutex<BTreeMap<String, Known>>);
 
 impl MadeTemplates {
-    /// Whether it was made not long ago. What was made in the future, by a clock that was wrong, does not count.
+    /// Whether it was there not long ago.
     pub(crate) fn has(&self, name: &str, now: Timestamp) -> bool {
-        self.known().get(name).is_some_and(|at| is_recent(*at, now))
+        self.known().get(name).is_some_and(|known| known.holds(now))
     }
 
-    pub(crate) fn remember(&self, name: &str, now: Timestamp) {
+    /// Remembers one that was made now.
+    pub(crate) fn remember_new(&self, name: &str, now: Timestamp) {
+        self.remember(name, Known { at: now, is_new: true });
+    }
+
+    /// Remembers one that was there before. If it was made lately, it is as new as it was.
+    pub(crate) fn remember_found(&self, name: &str, now: Timestamp) {
+        if !self.has(name, now) {
+            self.remember(name, Known { at: now, is_new: false });
+        }
+    }
+
+    fn remember(&self, name: &str, template: Known) {
         let mut known = self.known();
-        known.retain(|_, at| is_recent(*at, now));
-        known.insert(name.to_owned(), now);
+        known.retain(|_, known| known.holds(template.at));
+        known.insert(name.to_owned(), template);
     }
 
     /// Forgets all: one of them may be gone.
@@ -30,31 +60,44 @@ impl MadeTemplates {
         self.known().clear();
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Timestamp>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn is_recent(at: Timestamp, now: Timestamp) -> bool {
-    (SignedDuration::ZERO..KNOWN_FOR).contains(&now.duration_since(at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("in range")
+    }
+
     #[test]
-    fn a_template_is_known_for_five_minutes_or_until_all_are_forgotten() {
-        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).expect("in range");
-        let made = MadeTemplates::default();
-        made.remember("one", at(10));
-        assert!(!made.has("two", at(10)));
-        for (second, known) in [(9, false), (10, true), (309, true), (310, false)] {
-            assert_eq!(made.has("one", at(second)), known, "at {second}");
+    fn a_template_is_known_for_some_time_or_until_all_are_forgotten() {
+        let ways: [(fn(&MadeTemplates, &str, Timestamp), i64); 2] =
+            [(MadeTemplates::remember_new, 309), (MadeTemplates::remember_found, 39)];
+        for (remember, last) in ways {
+            let made = MadeTemplates::default();
+            remember(&made, "one", at(10));
+            assert!(!made.has("two", at(10)));
+            for (second, known) in [(9, false), (10, true), (last, true), (last + 1, false)] {
+                assert_eq!(made.has("one", at(second)), known, "at {second}");
+            }
+            remember(&made, "two", at(320));
+            assert_eq!(made.known().keys().collect::<Vec<_>>(), ["two"], "what is too old is dropped");
+            made.forget();
+            assert!(!made.has("two", at(320)));
         }
-        made.remember("two", at(320));
-        assert_eq!(made.known().keys().collect::<Vec<_>>(), ["two"], "what is too old is dropped");
-        made.forget();
-        assert!(!made.has("two", at(320)));
+    }
+
+    #[test]
+    fn what_was_made_lately_stays_known_when_it_is_found_and_no_longer_than_that() {
+        let made = MadeTemplates::default();
+        made.remember_new("one", at(0));
+        made.remember_found("one", at(100));
+        assert!(made.has("one", at(299)) && !made.has("one", at(300)));
+        made.remember_found("one", at(310));
+        assert!(made.has("one", at(339)) && !made.has("one", at(340)));
     }
 }

@@ -73,6 +73,8 @@ pub trait Fleets: Sync {
 
 /// Asks EC2 whether it would launch, without launching. Only `launch` has this right: the answers are about its role.
 pub trait DryRuns: Sync {
+    /// Creates the template of a dry run, if none of its name exists. EC2 is asked each time: it refuses a role that lost the right since.
+    fn ensure_tried_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError>;
     /// Success if the role may make this call.
     fn dry_run_fleet(&self, request: &FleetRequest) -> impl Answer<(), CloudError>;
     /// Success if the role may start an instance from this template, with these tags, of this type in this subnet.

@@ -59,6 +59,9 @@ impl LaunchTemplates for LateAnswer {
 }
 
 impl DryRuns for LateAnswer {
+    fn ensure_tried_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError> {
+        self.inner.ensure_tried_template(template)
+    }
     fn dry_run_fleet(&self, request: &FleetRequest) -> impl Answer<(), CloudError> {
         self.inner.dry_run_fleet(request)
     }

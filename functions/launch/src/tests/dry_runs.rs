@@ -85,6 +85,9 @@ struct OfProfile<'a> {
 }
 
 impl DryRuns for OfProfile<'_> {
+    fn ensure_tried_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError> {
+        self.inner.ensure_tried_template(template)
+    }
     fn dry_run_fleet(&self, request: &FleetRequest) -> impl Answer<(), CloudError> {
         self.inner.dry_run_fleet(request)
     }

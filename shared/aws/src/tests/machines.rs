@@ -3,7 +3,9 @@ use crate::Machines;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
-use whittle_ports::{CloudErrorKind, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator};
+use whittle_ports::{
+    CloudErrorKind, DryRuns, Fleets, InstanceChecks, InstanceTags, Instances, LaunchTemplateCleanup, LaunchTemplates, Terminator,
+};
 use whittle_units::{InstanceId, Price};
 
 fn machines(wire: &Wire) -> Machines {
@@ -185,6 +187,15 @@ fn a_template_that_was_made_is_not_made_again_until_a_fleet_may_lack_it() {
         run(invocation().ensure_launch_template(&template())).unwrap();
         assert_eq!(wire.bodies().len(), 2 + usize::from(again), "{fleet}");
     }
+}
+
+#[test]
+fn a_dry_run_asks_for_its_template_although_it_was_just_made() {
+    let wire = Wire::answering([(200, CREATED), (403, refusal("UnauthorizedOperation").as_str())]);
+    let machines = machines(&wire).remembering(Arc::default());
+    run(machines.ensure_launch_template(&template())).unwrap();
+    let refused = run(machines.ensure_tried_template(&template())).unwrap_err();
+    assert_eq!((refused.kind, wire.bodies().len()), (CloudErrorKind::Unauthorized, 2), "the role may not make it any more");
 }
 
 #[test]

@@ -65,6 +65,9 @@ impl Fleets for SimPorts {
 }
 
 impl DryRuns for SimPorts {
+    fn ensure_tried_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError> {
+        self.ensure_launch_template(template)
+    }
     async fn dry_run_fleet(&self, _: &FleetRequest) -> Result<(), CloudError> {
         self.call(EC2, "CreateFleet", |world| world.region.permits("CreateFleet")).await
     }
