@@ -255,6 +255,7 @@ fn types_of(class: &Ec2NodeClass, tables: &Catalog, settings: &Settings) -> Resu
         settings,
         unavailable: &unavailable,
         reservation_capacity: &BTreeMap::new(),
+        reservation_tenancies: &BTreeMap::new(),
         placement_group: None,
         ipv6: false,
         measured_memory: &BTreeMap::new(),

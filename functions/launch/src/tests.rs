@@ -12,6 +12,7 @@ mod repeated;
 mod requests;
 mod type_settings;
 mod shifted;
+mod tenancies;
 mod used_up;
 
 use crate::addresses::SubnetUse;

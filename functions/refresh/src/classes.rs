@@ -247,6 +247,7 @@ pub(crate) fn resolve(
     };
     let chosen = reservations.map(|all| choose_reservations(&all, &machines, now));
     let free_reserved = chosen.as_ref().map(|chosen| chosen.free.clone()).unwrap_or_default();
+    let of_reserved = chosen.as_ref().map(|chosen| chosen.tenancies.clone()).unwrap_or_default();
     let unused = chosen.as_ref().map(|chosen| &chosen.unused).or_else(|| known.map(|known| &known.unused_reservations));
     let unused_reservations = unused.cloned().unwrap_or_default();
     found.reservations = chosen;
@@ -265,6 +266,7 @@ pub(crate) fn resolve(
         problems: Vec::new(),
         free_addresses,
         free_reserved: uncounted.map_or(free_reserved, |known| known.free_reserved.clone()),
+        reservation_tenancies: uncounted.map_or(of_reserved, |known| known.reservation_tenancies.clone()),
         unused_reservations,
         placement_group,
         ipv6: info.ipv6,

@@ -37,6 +37,10 @@ pub struct NodeClassRecord {
     /// Free instances by reservation id, as of `resolved_at`: later launches are not subtracted.
     #[serde(default)]
     pub free_reserved: std::collections::BTreeMap<String, u32>,
+    /// The tenancy that machines need to start in a reservation, by its id: Karpenter's status has no field for it. A reservation that is
+    /// not listed, as in records of older releases, is tried with either.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub reservation_tenancies: std::collections::BTreeMap<String, String>,
     /// Ids of reservations that the class selects, and that nothing is launched in since they are for other machines. One that runs in
     /// them has not drifted. Empty in records of older releases.
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]

@@ -31,6 +31,8 @@ pub(crate) struct Case {
     pub(crate) settings: Settings,
     pub(crate) unavailable: Unavailable,
     pub(crate) reservations: BTreeMap<String, u32>,
+    /// Karpenter knows nothing of them.
+    pub(crate) tenancies: BTreeMap<String, String>,
     pub(crate) group: Option<ResolvedPlacementGroup>,
     measured: BTreeMap<String, Quantity>,
     allocatable: BTreeMap<String, Resources>,
@@ -66,6 +68,7 @@ impl Case {
         Self {
             kubelet: Kubelet::parse(class.spec.kubelet.as_ref()).unwrap(),
             reservations: reservations.map(|(id, count)| (id.clone(), u32::try_from(count.as_u64().unwrap()).unwrap())).collect(),
+            tenancies: BTreeMap::new(),
             class,
             claim,
             settings,
@@ -85,6 +88,7 @@ impl Case {
             settings: &self.settings,
             unavailable: &self.unavailable,
             reservation_capacity: &self.reservations,
+            reservation_tenancies: &self.tenancies,
             placement_group: self.group.as_ref(),
             ipv6: false,
             measured_memory: &self.measured,

@@ -414,6 +414,23 @@ fn reserved(token: &str, count: u32) -> FleetRequest {
 }
 
 #[test]
+fn a_reservation_starts_machines_of_its_own_tenancy_only() {
+    for (tenancy, started) in [("default", 1), ("dedicated", 0)] {
+        let simulation = simulation(1);
+        with_reservation(&simulation, "default", None);
+        let mut world = simulation.world();
+        let mut own = world.region.reservations["cr-1"].clone();
+        own.described.tenancy = "default".to_owned();
+        world.region.reserve(own);
+        let mut template = world.region.launch_templates["lt"].clone();
+        template.tenancy = tenancy.to_owned();
+        world.region.launch_templates.insert("lt".to_owned(), template);
+        let answer = world.create_fleet(&reserved("t", 1), ALLOCATION).unwrap();
+        assert_eq!((answer.instances.len(), answer.errors.is_empty()), (started, started == 1), "{tenancy}");
+    }
+}
+
+#[test]
 fn a_full_reservation_is_reported() {
     let simulation = simulation(1);
     with_reservation(&simulation, "default", None);

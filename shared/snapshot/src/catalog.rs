@@ -65,11 +65,12 @@ fn shared_key(record: &NodeClassRecord, inputs_key: &str, unavailable: &Unavaila
     format!("{} {:?} {} {refused:?} {inputs_key}", relevant_settings(&class), record.placement_group, record.ipv6)
 }
 
-/// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations, and what nodes of
-/// its images reported.
+/// The cache key of what a class's types depend on besides the class: settings, the free instances in its reservations and their tenancies,
+/// and what nodes of its images reported.
 fn inputs_key(record: &NodeClassRecord, inputs: &TypeInputs) -> String {
     let ids = record.class.status.capacity_reservations.iter().map(|known| known.id.as_str());
-    let free = ids.map(|id| format!("{id}={}", inputs.reserved.free.get(id).copied().unwrap_or_default()));
+    let tenancy = |id: &str| record.reservation_tenancies.get(id).map_or("", String::as_str);
+    let free = ids.map(|id| format!("{id}={} {}", inputs.reserved.free.get(id).copied().unwrap_or_default(), tenancy(id)));
     let of_image = |ami: &ResolvedAmi| Some((ami.id.clone(), inputs.measured_of(&ami.id)?, inputs.too_little_of(&ami.id, record)));
     let measured: Vec<_> = record.amis.iter().filter_map(of_image).collect();
     format!("{:?}:{}:{measured:?}:{:?}:{:?}", inputs.settings, free.collect::<Vec<_>>().join(","), inputs.shifted.ids, inputs.prices)
@@ -161,6 +162,7 @@ pub struct ClassParts {
     kubelet: Kubelet,
     settings: Settings,
     reservation_capacity: BTreeMap<String, u32>,
+    reservation_tenancies: BTreeMap<String, String>,
     placement_group: Option<ResolvedPlacementGroup>,
     ipv6: bool,
     measured_memory: BTreeMap<String, Quantity>,
@@ -174,9 +176,17 @@ impl ClassParts {
         let kubelet = Kubelet::parse(class.spec.kubelet.as_ref())?;
         let settings = inputs.settings.clone();
         let (reservation_capacity, placement_group) = (inputs.reserved.free.clone(), record.placement_group.clone());
-        let (ipv6, measured_memory, measured_allocatable) = (record.ipv6, BTreeMap::new(), BTreeMap::new());
-        let mut parts =
-            Self { class, kubelet, settings, reservation_capacity, placement_group, ipv6, measured_memory, measured_allocatable };
+        let mut parts = Self {
+            class,
+            kubelet,
+            settings,
+            reservation_capacity,
+            reservation_tenancies: record.reservation_tenancies.clone(),
+            placement_group,
+            ipv6: record.ipv6,
+            measured_memory: BTreeMap::new(),
+            measured_allocatable: BTreeMap::new(),
+        };
         parts.measure(record, inputs, catalog);
         Ok(parts)
     }
@@ -212,6 +222,7 @@ impl ClassParts {
             settings: &self.settings,
             unavailable,
             reservation_capacity: &self.reservation_capacity,
+            reservation_tenancies: &self.reservation_tenancies,
             placement_group: self.placement_group.as_ref(),
             ipv6: self.ipv6,
             measured_memory: &self.measured_memory,

@@ -3,7 +3,7 @@ use crate::{Reserved, TypeInputs, unavailable};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_api::karpenter::{NodePool, Requirement, ResolvedPlacementGroup};
+use whittle_api::karpenter::{NodePool, Requirement, ResolvedCapacityReservation, ResolvedPlacementGroup};
 use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{MeasuredMemory, NodeClassRecord, OfferingKey, ShiftedZones, SmallNode, StockOut};
 use whittle_ec2::facts::offline;
@@ -76,6 +76,27 @@ fn a_subnet_without_prefixes_is_unavailable_to_classes_that_take_some_only() {
     let [without, with] = of_two_classes(&[out], |record| record.class.spec.ip_prefix_count = Some(2));
     let is_offered = |types: &InstanceTypes| types.iter().any(|known| known.offerings.iter().any(|offering| offering.available));
     assert!(is_offered(&without) && !is_offered(&with));
+}
+
+/// Types of classes that differ in nothing else are not shared, nor kept from before the tenancy was known.
+#[test]
+fn a_reservation_is_offered_to_machines_of_the_tenancy_that_the_record_says() {
+    for told in [None, Some("default"), Some("dedicated")] {
+        let [_, types] = of_two_classes(&[], |record| {
+            record.class.status.capacity_reservations = vec![ResolvedCapacityReservation {
+                id: "cr-1".into(),
+                availability_zone: "us-east-1a".into(),
+                instance_type: "m5.large".into(),
+                reservation_type: "default".into(),
+                state: "active".into(),
+                ..ResolvedCapacityReservation::default()
+            }];
+            record.reservation_tenancies = told.map(|tenancy| ("cr-1".to_owned(), tenancy.to_owned())).into_iter().collect();
+        });
+        let known = types.iter().find(|known| known.name == "m5.large").unwrap();
+        let reserved = known.offerings.iter().find(|offering| offering.label(labels::RESERVATION_ID) == Some("cr-1")).unwrap();
+        assert_eq!(reserved.label(labels::INSTANCE_TENANCY), told);
+    }
 }
 
 #[test]

@@ -43,6 +43,7 @@ impl TypesKey {
             problems,
             free_addresses: _,
             free_reserved: _,
+            reservation_tenancies,
             unused_reservations: _,
             placement_group,
             ipv6,
@@ -56,6 +57,7 @@ impl TypesKey {
             && (subnets, security_groups, amis) == (&record.subnets, &record.security_groups, &record.amis)
             && (instance_profile, problems) == (&record.instance_profile, &record.problems)
             && (placement_group, ipv6, fence) == (&record.placement_group, &record.ipv6, &record.fence)
+            && *reservation_tenancies == record.reservation_tenancies
     }
 }
 

@@ -38,6 +38,7 @@ pub fn resolved_class(name: &str) -> NodeClassRecord {
         problems: Vec::new(),
         free_addresses: BTreeMap::new(),
         free_reserved: BTreeMap::new(),
+        reservation_tenancies: BTreeMap::new(),
         unused_reservations: BTreeSet::new(),
         placement_group: None,
         ipv6: false,

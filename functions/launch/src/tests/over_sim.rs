@@ -192,6 +192,7 @@ pub(super) fn class_in(catalog: &whittle_ec2::facts::Catalog) -> NodeClassRecord
         problems: Vec::new(),
         free_addresses: std::collections::BTreeMap::new(),
         free_reserved: std::collections::BTreeMap::new(),
+        reservation_tenancies: std::collections::BTreeMap::new(),
         unused_reservations: std::collections::BTreeSet::new(),
         fence: None,
         placement_group: None,

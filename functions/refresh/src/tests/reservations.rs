@@ -55,6 +55,10 @@ fn a_reservation_of_dedicated_tenancy_is_left_out_until_a_pool_launches_such_mac
     });
     assert_eq!(resolved(), (1, String::new()));
     assert!(unused().is_empty());
+    let tenancies = || record(&simulation).unwrap().reservation_tenancies;
+    assert_eq!(tenancies(), [("cr-1".to_owned(), "dedicated".to_owned())].into(), "which the status does not say");
+    assert!(block_on(crate::handle(adapters, &Settings::default(), &cluster())).is_err());
+    assert_eq!(tenancies().len(), 1, "nothing is known anew");
 }
 
 #[test]

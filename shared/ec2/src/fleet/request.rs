@@ -144,9 +144,10 @@ pub fn prepare(input: &LaunchInput<'_>) -> Result<Launch, LaunchError> {
     let candidates = select(input.types, &demand)?;
     let capacity_type = capacity_type(&candidates, &wanted);
     let candidates = narrowed(candidates, |offering| offering.capacity_type() == capacity_type);
+    let tenancy = tenancy_among(&candidates, requirements);
+    let candidates = narrowed(candidates, |offering| is_of_tenancy(offering, tenancy));
     let partition = partition(&candidates, &wanted);
     let candidates = narrowed(candidates, |offering| partition.is_none_or(|wanted| partition_of(offering) == Some(wanted)));
-    let tenancy = tenancy(requirements);
     let reservation = candidates.iter().flat_map(|candidate| &candidate.offerings).find_map(|offering| kind_of(offering));
     let shared = Shared { capacity_type, reservation, partition, tenancy, tags: &tags };
     let subnets = subnets(class, input.free_addresses, input.context.unavailable, input.context.ipv6);
@@ -234,7 +235,22 @@ fn capacity_type(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> &'static 
 
 /// The tenancy of machines with these requirements: default unless only dedicated is allowed.
 pub fn tenancy(requirements: &[Requirement]) -> &'static str {
-    if Wanted::new(requirements).allows(labels::INSTANCE_TENANCY, "default") { "default" } else { "dedicated" }
+    if Wanted::new(requirements).allows(labels::INSTANCE_TENANCY, "default") { "default" } else { DEDICATED }
+}
+
+const DEDICATED: &str = "dedicated";
+
+/// Whether machines of a tenancy start in an offering. A reservation is for those of one.
+fn is_of_tenancy(offering: &Offering, tenancy: &str) -> bool {
+    offering.label(labels::INSTANCE_TENANCY).is_none_or(|own| own == tenancy)
+}
+
+/// The tenancy of a launch from these candidates, which the requirements allow: as of [`tenancy`], unless all of them are in reservations
+/// for dedicated machines. Those are paid for.
+fn tenancy_among(candidates: &[Candidate<'_>], requirements: &[Requirement]) -> &'static str {
+    let usual = tenancy(requirements);
+    let has = |tenancy: &str| candidates.iter().flat_map(|candidate| &candidate.offerings).any(|offering| is_of_tenancy(offering, tenancy));
+    if has(usual) || !has(DEDICATED) { usual } else { DEDICATED }
 }
 
 fn partition_of(offering: &Offering) -> Option<u32> {

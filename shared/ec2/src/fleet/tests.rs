@@ -157,6 +157,58 @@ fn of_more_templates_than_one_fleet_takes_the_cheapest_are_used_and_no_others_ar
     assert_eq!(launch.reservations.into_keys().collect::<Vec<_>>(), pools);
 }
 
+/// What is launched for a class with a reservation of each of these tenancies, of which an empty one is not known, if the claim allows
+/// these: tenancy, capacity type and reservations.
+#[track_caller]
+fn check_tenancy(reserved: &[&str], allowed: Option<&[&str]>, expected: (&str, &str, &[&str])) {
+    let mut case = Case::read(&files("launch", "013-sixty-of-many.yaml")[0]);
+    for (index, tenancy) in reserved.iter().enumerate() {
+        let id = format!("cr-{index}");
+        case.reservations.insert(id.clone(), 1);
+        if !tenancy.is_empty() {
+            case.tenancies.insert(id.clone(), (*tenancy).to_owned());
+        }
+        case.class.status.capacity_reservations.push(ResolvedCapacityReservation {
+            id,
+            availability_zone: THREE_ZONES[index].into(),
+            instance_type: "m5.large".into(),
+            instance_match_criteria: "targeted".into(),
+            reservation_type: "default".into(),
+            state: "active".into(),
+            ..ResolvedCapacityReservation::default()
+        });
+    }
+    let mut wanted = vec![Requirement::is_in(labels::CAPACITY_TYPE, [labels::CAPACITY_ON_DEMAND, labels::CAPACITY_RESERVED])];
+    wanted.extend(allowed.map(|allowed| Requirement::is_in(labels::INSTANCE_TENANCY, allowed.iter().copied())));
+    case.claim.as_mut().unwrap().spec.requirements = wanted;
+    let launch = prepared(&case).unwrap();
+    let used: Vec<&str> = launch.reservations.values().map(String::as_str).collect();
+    assert_eq!((launch.tenancy.as_str(), launch.request.capacity_type.as_str(), used.as_slice()), expected, "{reserved:?} {allowed:?}");
+    assert!(launch.templates.iter().all(|template| template.tenancy == launch.tenancy));
+}
+
+/// EC2 refuses them, and a reservation that it refuses is closed to all for some minutes.
+#[test]
+fn a_reservation_is_never_used_for_machines_of_another_tenancy() {
+    check_tenancy(&["default"], Some(&["dedicated"]), ("dedicated", "on-demand", &[]));
+    check_tenancy(&["dedicated"], Some(&["default"]), ("default", "on-demand", &[]));
+    check_tenancy(&["default", "dedicated"], Some(&["dedicated"]), ("dedicated", "reserved", &["cr-1"]));
+    check_tenancy(&["default", "dedicated"], Some(&["default"]), ("default", "reserved", &["cr-0"]));
+    check_tenancy(&["default", "dedicated"], None, ("default", "reserved", &["cr-0"]));
+}
+
+#[test]
+fn a_reservation_is_used_for_machines_that_may_be_of_its_tenancy() {
+    let either = Some(&["default", "dedicated"][..]);
+    for allowed in [None, either] {
+        check_tenancy(&["default"], allowed, ("default", "reserved", &["cr-0"]));
+        check_tenancy(&["dedicated"], allowed, ("dedicated", "reserved", &["cr-0"]));
+        check_tenancy(&[], allowed, ("default", "on-demand", &[]));
+    }
+    check_tenancy(&[""], None, ("default", "reserved", &["cr-0"]));
+    check_tenancy(&[""], Some(&["dedicated"]), ("dedicated", "reserved", &["cr-0"]));
+}
+
 #[test]
 fn min_values_hold_for_what_is_left_of_too_many_templates() {
     let asking = |types: u32| {

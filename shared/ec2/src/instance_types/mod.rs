@@ -50,6 +50,8 @@ pub struct Context<'a> {
     pub unavailable: &'a Unavailable,
     /// Free instances by reservation id; unlisted ones have none.
     pub reservation_capacity: &'a BTreeMap<String, u32>,
+    /// The tenancy that machines need to start in a reservation, by its id; unlisted ones are for either.
+    pub reservation_tenancies: &'a BTreeMap<String, String>,
     pub placement_group: Option<&'a ResolvedPlacementGroup>,
     /// Whether pods of the cluster have IPv6 addresses.
     pub ipv6: bool,

@@ -151,12 +151,11 @@ fn reserved(
     let free = context.reservation_capacity.get(&reservation.id).copied().unwrap_or_default();
     let can_start = !context.is_shifted(zone) && !context.is_group_full(zone);
     let available = usable && free > 0 && zones.contains(zone) && reservation.state != "expiring" && can_start;
-    Offering {
-        requirements: requirements(&offer, Some(reservation), context),
-        price: Price::from_nanos(on_demand.nanos() / RESERVED_DIVISOR),
-        available,
-        reservation_capacity: Some(free),
-    }
+    let mut requirements = requirements(&offer, Some(reservation), context);
+    // EC2 starts no machine of another tenancy in it, and Karpenter tries one, which costs nothing, before all else.
+    let tenancy = context.reservation_tenancies.get(&reservation.id);
+    requirements.extend(tenancy.map(|tenancy| set(labels::INSTANCE_TENANCY, [tenancy.as_str()])));
+    Offering { requirements, price: Price::from_nanos(on_demand.nanos() / RESERVED_DIVISOR), available, reservation_capacity: Some(free) }
 }
 
 fn requirements(offer: &Offer<'_>, reservation: Option<&ResolvedCapacityReservation>, context: &Context<'_>) -> Vec<Requirement> {

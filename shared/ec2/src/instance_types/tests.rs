@@ -87,6 +87,7 @@ struct Fixture {
     settings: Settings,
     unavailable: Unavailable,
     reservations: BTreeMap<String, u32>,
+    tenancies: BTreeMap<String, String>,
     group: Option<ResolvedPlacementGroup>,
     ipv6: bool,
     measured: BTreeMap<String, Quantity>,
@@ -110,6 +111,7 @@ impl Fixture {
             settings: Settings::standard(),
             unavailable: Unavailable::default(),
             reservations: BTreeMap::new(),
+            tenancies: BTreeMap::new(),
             group: None,
             ipv6: false,
             measured: BTreeMap::new(),
@@ -135,6 +137,7 @@ impl Fixture {
             settings: &self.settings,
             unavailable: &self.unavailable,
             reservation_capacity: &self.reservations,
+            reservation_tenancies: &self.tenancies,
             placement_group: self.group.as_ref(),
             ipv6: self.ipv6,
             measured_memory: &self.measured,
@@ -352,6 +355,25 @@ fn what_a_placement_group_cannot_have_is_closed_to_its_machines_and_to_no_others
 }
 
 #[test]
+fn a_reservation_is_offered_to_machines_of_its_tenancy_and_nothing_else_has_one() {
+    let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
+    let reservation = |id: &str| ResolvedCapacityReservation {
+        id: id.into(),
+        availability_zone: "us-east-1a".into(),
+        instance_type: "m5.large".into(),
+        ..ResolvedCapacityReservation::default()
+    };
+    fixture.class.status.capacity_reservations = vec![reservation("cr-1"), reservation("cr-2")];
+    fixture.tenancies = BTreeMap::from([("cr-2".into(), "dedicated".into())]);
+    let offerings = fixture.get("m5.large").offerings;
+    assert_eq!(offerings.len(), 6);
+    for offering in offerings {
+        let expected = (offering.label(keys::RESERVATION_ID) == Some("cr-2")).then_some("dedicated");
+        assert_eq!(offering.label(keys::INSTANCE_TENANCY), expected, "{offering:?}");
+    }
+}
+
+#[test]
 fn measured_memory_replaces_the_estimate() {
     let mut fixture = Fixture::new(json!({"amiFamily": "AL2023"}));
     fixture.measured.insert("m5.large".into(), "7900Mi".parse().unwrap());
@@ -467,6 +489,7 @@ fn a_class_without_subnets_and_a_catalog_without_types_are_errors() {
         settings: &fixture.settings,
         unavailable: &unavailable,
         reservation_capacity: &reservations,
+        reservation_tenancies: &fixture.tenancies,
         placement_group: None,
         ipv6: false,
         measured_memory: &measured,
@@ -493,6 +516,7 @@ fn with_settings(settings: &[(&str, Value)]) -> (Vec<InstanceType>, String) {
         settings: &fixture.settings,
         unavailable: &fixture.unavailable,
         reservation_capacity: &fixture.reservations,
+        reservation_tenancies: &fixture.tenancies,
         placement_group: None,
         ipv6: false,
         measured_memory: &fixture.measured,

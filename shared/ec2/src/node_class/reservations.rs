@@ -17,6 +17,8 @@ pub struct ChosenReservations {
     pub kept: Vec<ResolvedCapacityReservation>,
     /// Instances that can still be started, by reservation.
     pub free: BTreeMap<String, u32>,
+    /// The tenancy of the machines that each reservation is for, of which the status says nothing.
+    pub tenancies: BTreeMap<String, String>,
     /// One sentence for each reservation that no machine of the class can be started in, or that is of an unknown kind.
     pub left_out: Vec<String>,
     /// Ids of those that no machine of the class can be started in. A machine that runs in one all the same has not drifted: EC2 knows
@@ -125,6 +127,9 @@ pub fn choose_reservations(found: &[CapacityReservation], machines: &ClassMachin
         };
         by_id.insert(&each.id, shown);
         out.free.insert(each.id.clone(), each.free);
+        if !each.tenancy.is_empty() {
+            out.tenancies.insert(each.id.clone(), each.tenancy.clone());
+        }
     }
     out.kept = by_id.into_values().collect();
     out.left_out.sort();
@@ -258,6 +263,8 @@ mod tests {
             let machines = ClassMachines { tenancies: tenancies.iter().copied().collect(), ..machines(&spec) };
             let out = chosen_for(&machines, &[CapacityReservation { tenancy: tenancy.into(), ..reservation("cr-1") }]);
             assert_eq!((out.kept.len(), out.left_out.is_empty()), (usize::from(is_used), is_used), "{tenancy:?} with {tenancies:?}");
+            let told = out.tenancies.get("cr-1").map(String::as_str);
+            assert_eq!(told, Some(tenancy).filter(|tenancy| is_used && !tenancy.is_empty()));
         }
         check(&["default"], "default", true);
         check(&["default"], "dedicated", false);

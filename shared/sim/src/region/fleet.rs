@@ -148,8 +148,8 @@ impl Region {
         }
         let profile = template.map_or("", |template| template.instance_profile.as_str());
         let over_limit = self.limit_error(profile, pool, &request.capacity_type, now);
-        over_limit.or_else(|| match template.and_then(|template| template.reservation.as_ref()) {
-            Some(ReservationTarget::Only(id)) => self.reservation_refuses(id, pool, now),
+        over_limit.or_else(|| match template.and_then(|template| Some((template.reservation.as_ref()?, template.tenancy.as_str()))) {
+            Some((ReservationTarget::Only(id), tenancy)) => self.reservation_refuses(id, tenancy, pool, now),
             _ if self.in_stock(&pool.instance_type, &pool.zone, &request.capacity_type) => None,
             _ => Some(short_of(pool)),
         })

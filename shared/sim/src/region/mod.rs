@@ -358,6 +358,7 @@ impl Region {
             settings: &settings,
             unavailable: &Unavailable::default(),
             reservation_capacity: &BTreeMap::new(),
+            reservation_tenancies: &BTreeMap::new(),
             placement_group: None,
             ipv6: false,
             measured_memory: &BTreeMap::new(),

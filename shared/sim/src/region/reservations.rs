@@ -85,12 +85,13 @@ impl Region {
         named.map(|known| CapacityReservation { free: self.free_in(&known.described.id), ..known.described.clone() }).collect()
     }
 
-    /// EC2's error if a machine cannot be started in a reservation.
-    pub(super) fn reservation_refuses(&self, id: &str, pool: &FleetOverride, now: Timestamp) -> Option<FleetPoolError> {
+    /// EC2's error if a machine of this tenancy cannot be started in a reservation.
+    pub(super) fn reservation_refuses(&self, id: &str, tenancy: &str, pool: &FleetOverride, now: Timestamp) -> Option<FleetPoolError> {
         let fits = self.reservations.get(id).is_some_and(|known| {
             let cleared = known.cleared_at();
             let here = &known.described;
-            cleared.is_none_or(|at| at > now) && here.instance_type == pool.instance_type && here.zone == pool.zone
+            let is_its_tenancy = here.tenancy.is_empty() || here.tenancy == tenancy;
+            cleared.is_none_or(|at| at > now) && is_its_tenancy && here.instance_type == pool.instance_type && here.zone == pool.zone
         });
         if fits && self.free_in(id) > 0 {
             return None;

@@ -266,6 +266,34 @@ fn a_claim_that_holds_a_reservation_is_pinned_to_it() {
     assert_ne!(asks(&gated.solve(&gated.options), 0, labels::RESERVATION_ID), "In [cr-1]");
 }
 
+/// EC2 starts no machine of another tenancy in a reservation.
+#[test]
+fn a_reservation_is_for_pods_that_may_be_on_machines_of_its_tenancy() {
+    let cases = [
+        ("default", Some("dedicated"), false),
+        ("dedicated", Some("default"), false),
+        ("default", Some("default"), true),
+        ("dedicated", Some("dedicated"), true),
+        ("default", None, true),
+        ("dedicated", None, true),
+    ];
+    for (tenancy, asked, is_reserved) in cases {
+        let mut world = World::new();
+        reserve(&mut world, None, "default-instance-type", "cr-1", 1);
+        for t in &mut world.types {
+            t.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
+            for offer in t.offerings.iter_mut().filter(|offer| offer.reservation_capacity.is_some()) {
+                offer.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, [tenancy]));
+            }
+        }
+        let selector = asked.map_or_else(|| json!({}), |asked| json!({"nodeSelector": {labels::INSTANCE_TENANCY: asked}}));
+        world.pods("web", 1, &all(&[json!({"requests": {"cpu": "10m"}}), selector]));
+        let plan = world.plan();
+        assert_eq!(sizes(&plan), [1]);
+        assert_eq!(asks(&plan, 0, labels::CAPACITY_TYPE) == "In [reserved]", is_reserved, "{tenancy} for {asked:?}");
+    }
+}
+
 #[test]
 fn reservations_are_used_pass_by_pass_before_anything_is_bought() {
     let mut world = World::new();
