@@ -115,6 +115,11 @@ impl<P: Rights> Run<'_, P> {
         }
         match readiness(snapshot, running, timeout) {
             Readiness::Waiting => Ok(Outcome::Waiting),
+            Readiness::Held(held) => {
+                let machines = running.removals.iter().filter(|machine| machine.node == held.node);
+                self.notes.extend(machines.flat_map(|machine| publish::held(machine, &held.why)));
+                Ok(Outcome::Waiting)
+            }
             Readiness::Ready => {
                 let outcome = self.delete_old_claims(snapshot, running, timeout).await?;
                 if outcome == Outcome::Done {
@@ -281,8 +286,17 @@ fn forget_moves(state: &mut Disruptions, running: &Running) {
 pub(crate) enum Readiness {
     Ready,
     Waiting,
+    /// They are ready, and a node that they are to replace is kept for now.
+    Held(Held),
     /// At least one will never be ready.
     Lost(String),
+}
+
+/// A node that was protected after its command had begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) node: String,
+    pub(crate) why: String,
 }
 
 /// The state of a command's replacements, by their claims. Pure.
@@ -301,27 +315,28 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
             Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
         }
     }
-    let protected = if all { protected_since(snapshot, running) } else { None };
-    if Safeguard::ReplacementsReady.permits(all && !has_unreadable_pool(snapshot, running)) && protected.is_none() {
+    let held = if all { protected_since(snapshot, running) } else { None };
+    if Safeguard::ReplacementsReady.permits(all && !has_unreadable_pool(snapshot, running)) && held.is_none() {
         return Readiness::Ready;
     }
     if snapshot.now.duration_since(running.started_at) > timeout {
-        return Readiness::Lost(protected.unwrap_or_else(|| "the replacements were not ready in time".to_owned()));
+        return Readiness::Lost(held.map_or_else(|| "the replacements were not ready in time".to_owned(), |held| held.why));
     }
-    Readiness::Waiting
+    held.map_or(Readiness::Waiting, Readiness::Held)
 }
 
 /// Why a command whose replacements are ready does not end its nodes yet: somebody has protected one of them since it began, or a pod on
 /// it, as a job does that comes to what must not be interrupted. Such a pod would block the drain, and be deleted by force at the deadline
 /// of a NodeClaim that has one. Nodes that are being deleted for another reason do not count, nor pods that drift overrides. Pure.
-fn protected_since(snapshot: &Snapshot, running: &Running) -> Option<String> {
+fn protected_since(snapshot: &Snapshot, running: &Running) -> Option<Held> {
     let claim_of = |removal: &DeletingMachine| find_claim(snapshot, &removal.claim).map(|claim| &claim.value);
     let kept = running.removals.iter().filter_map(|removal| Some((removal.node.as_str(), claim_of(removal)?)));
     let kept: Vec<(&str, &Claim)> = kept.filter(|(_, claim)| !claim.is_ending()).collect();
     let nodes: BTreeSet<&str> = kept.iter().map(|(node, _)| *node).collect();
     let by_user = snapshot.read.nodes.iter().filter(|node| nodes.contains(node.metadata.name.as_str())).find_map(|node| {
         let annotation = NODE_PROTECTIONS.into_iter().find(|key| node.metadata.annotation(key) == Some("true"))?;
-        Some(format!("node {} has the annotation {annotation} by now", node.metadata.name))
+        let name = &node.metadata.name;
+        Some(Held { node: name.clone(), why: format!("node {name} has the annotation {annotation} by now") })
     });
     let overrides = |claim: &Claim| running.method.overrides_pod_blockers() && claim.spec.termination_grace_period.is_some();
     let nodes: BTreeSet<&str> = kept.iter().filter(|(_, claim)| !overrides(claim)).map(|(node, _)| *node).collect();
@@ -329,7 +344,8 @@ fn protected_since(snapshot: &Snapshot, running: &Running) -> Option<String> {
     let by_owner = || {
         pods.filter(|pod| nodes.contains(pod.spec.node_name.as_str())).find_map(|pod| {
             let annotation = protected_by(pod, snapshot.now)?;
-            Some(format!("pod {} has the annotation {annotation} by now", pod.metadata.key()))
+            let why = format!("pod {} has the annotation {annotation} by now", pod.metadata.key());
+            Some(Held { node: pod.spec.node_name.clone(), why })
         })
     };
     by_user.or_else(by_owner)

@@ -9,8 +9,8 @@ use whittle_api::karpenter::NodePool;
 use whittle_checker::Violation;
 use whittle_claims::{DecisionKind, NodeVerdict, Revision, Stored, VerdictPage};
 use whittle_disruption::{
-    DISRUPTION_LAUNCHING, DISRUPTION_TERMINATING, DISRUPTION_WAITING_READINESS, Decision, DisruptionEvent, KeepReason, Rejection, Verdict,
-    VerdictReason,
+    DISRUPTION_BLOCKED, DISRUPTION_LAUNCHING, DISRUPTION_TERMINATING, DISRUPTION_WAITING_READINESS, Decision, DisruptionEvent, KeepReason,
+    Rejection, Verdict, VerdictReason,
 };
 use whittle_model::disruption::{Command, Method, Proposal};
 use whittle_ports::{
@@ -211,6 +211,14 @@ pub(crate) fn launching(running: &Running) -> Vec<DisruptionEvent> {
         ]
     };
     running.replacements.iter().flat_map(|claim| of_claim(&claim.key.name)).collect()
+}
+
+/// The Events on a machine that a command does not end yet, although its replacements are ready. Its verdict says only that it is part of a
+/// command. Pure.
+pub(crate) fn held(machine: &DeletingMachine, why: &str) -> [DisruptionEvent; 2] {
+    let message = format!("Disruption waits: {why}");
+    let note = |object| DisruptionEvent { object, reason: DISRUPTION_BLOCKED, message: message.clone(), warning: false };
+    [format!("node/{}", machine.node), format!("nodeclaim/{}", machine.claim)].map(note)
 }
 
 /// The Events on a machine that a command ends: on its Node, if it has one, and its NodeClaim. Pure.

@@ -16,7 +16,8 @@ pub struct DisruptionEvent {
     pub warning: bool,
 }
 
-pub(super) const DISRUPTION_BLOCKED: &str = "DisruptionBlocked";
+/// A node, or every node of a NodePool, is kept.
+pub const DISRUPTION_BLOCKED: &str = "DisruptionBlocked";
 pub(super) const UNCONSOLIDATABLE: &str = "Unconsolidatable";
 pub(super) const CONSOLIDATION_CANDIDATE: &str = "ConsolidationCandidate";
 pub(super) const CONSOLIDATION_REJECTED: &str = "ConsolidationRejected";

@@ -78,7 +78,8 @@ pub use cron::{Schedule, ScheduleError};
 pub use decide::{decide, decide_observed};
 pub use decision::Decision;
 pub use events::{
-    COMMAND_EVENTS, DISRUPTION_LAUNCHING, DISRUPTION_TERMINATING, DISRUPTION_WAITING_READINESS, DisruptionEvent, VERDICT_EVENTS,
+    COMMAND_EVENTS, DISRUPTION_BLOCKED, DISRUPTION_LAUNCHING, DISRUPTION_TERMINATING, DISRUPTION_WAITING_READINESS, DisruptionEvent,
+    VERDICT_EVENTS,
 };
 pub use expiration::{Expiry, expiry, termination_mode};
 pub use ledger::{LedgerEntry, SavingsReport, savings, within};
