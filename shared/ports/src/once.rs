@@ -148,6 +148,8 @@ mod tests {
         let reading = cached.get_or_read(&a, at(10), &clock, pending::<Result<u32, &str>>());
         let same = cached.get_or_read(&a, at(10), &clock, ready(Ok::<u32, &str>(1)));
         assert_eq!(join(reading, same).now_or_never(), None);
+        assert_eq!(looked_up(&cached, "a", (10, 10), Ok(1)), Ok(1), "a read that was dropped does not block the next");
+        let cached = Cached::<u32>::default();
         let reading = cached.get_or_read(&a, at(10), &clock, pending::<Result<u32, &str>>());
         let other = cached.get_or_read(&b, at(10), &clock, ready(Ok::<u32, &str>(2)));
         let mut reading = Box::pin(reading);
