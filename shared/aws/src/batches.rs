@@ -14,6 +14,9 @@ type Described = Result<Vec<Instance>, CloudError>;
 /// The result of a TerminateInstances call for each of its instances.
 pub(crate) type Terminated = BTreeMap<InstanceId, Result<(), CloudError>>;
 
+/// What a batch waits for before its call begins, so that instances that come a moment later share it.
+type Pause = fn() -> BoxFuture<'static, ()>;
+
 /// The calls about single instances of one invocation.
 pub struct InstanceCalls {
     pub(crate) lookups: Arc<Batcher<Described>>,
@@ -32,12 +35,27 @@ pub struct BegunBatch {
 }
 
 impl Default for InstanceCalls {
+    /// Calls that wait for nothing but the one in progress.
     fn default() -> Self {
-        Self { lookups: Arc::new(Batcher::named("describe_instances")), terminations: Arc::new(Batcher::named("terminate_instances")) }
+        Self::pausing(None)
     }
 }
 
 impl InstanceCalls {
+    /// Calls before which the instances of concurrent messages gather. Without a pause the first of them would have a call of its own, and
+    /// each invocation two where one does.
+    #[must_use]
+    pub fn gathering(pause: Pause) -> Self {
+        Self::pausing(Some(pause))
+    }
+
+    fn pausing(pause: Option<Pause>) -> Self {
+        Self {
+            lookups: Arc::new(Batcher::named("describe_instances", pause)),
+            terminations: Arc::new(Batcher::named("terminate_instances", pause)),
+        }
+    }
+
     /// The batches that have begun since this was last asked, smallest first.
     #[must_use]
     pub fn take_begun(&self) -> Vec<BegunBatch> {
@@ -55,17 +73,18 @@ struct Batch<R> {
     result: Shared<BoxFuture<'static, R>>,
 }
 
-/// Calls of one kind. One is in progress at a time; instances that are added meanwhile share the next.
+/// Calls of one kind. One is in progress at a time; instances that are added meanwhile, or during the pause before it, share the next.
 pub(crate) struct Batcher<R> {
     name: &'static str,
+    pause: Option<Pause>,
     in_progress: futures::lock::Mutex<()>,
     next: Mutex<Option<Batch<R>>>,
     begun: Mutex<Vec<BegunBatch>>,
 }
 
 impl<R> Batcher<R> {
-    fn named(name: &'static str) -> Self {
-        Self { name, in_progress: futures::lock::Mutex::default(), next: Mutex::default(), begun: Mutex::default() }
+    fn named(name: &'static str, pause: Option<Pause>) -> Self {
+        Self { name, pause, in_progress: futures::lock::Mutex::default(), next: Mutex::default(), begun: Mutex::default() }
     }
 }
 
@@ -97,6 +116,9 @@ impl<R: Clone + Send + Sync + 'static> Batcher<R> {
         F: Future<Output = R>,
     {
         let _in_progress = self.in_progress.lock().await;
+        if let Some(pause) = self.pause {
+            pause().await;
+        }
         // From here on, other instances join the next batch.
         let batch = held(&self.next).take();
         let ids = batch.map(|batch| {

@@ -5,13 +5,19 @@ use crate::clock::{InvocationClock, SharedClock};
 use crate::environment::{Environment, EnvironmentError};
 use crate::secrets::RelaySecrets;
 use aws_config::{BehaviorVersion, SdkConfig};
+use futures::FutureExt;
 use std::sync::Arc;
+use std::time::Duration;
 use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_aws::{Accepted, BegunBatch, Ec2Discovery, EksAccess, InstanceCalls, Isolation, Machines, MadeTemplates, SqsQueues};
 use whittle_cluster::Clusters;
 use whittle_dynamo::DynamoStore;
 use whittle_ports::{Adapters, Cached, CloudError, Once, Settings};
 use whittle_units::{Region, Timestamp};
+
+/// How long instances gather before a call about them begins. The messages of an invocation begin together, and each has read its claim by
+/// then; a call of EC2 takes ten times as long.
+const GATHER: Duration = Duration::from_millis(15);
 
 /// Why a function does not start.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +104,7 @@ impl Connections {
             isolation: self.environment.isolation,
             has_launches: Once::default(),
             last_planned: Arc::clone(&self.last_planned),
-            instance_calls: Arc::default(),
+            instance_calls: Arc::new(InstanceCalls::gathering(|| tokio::time::sleep(GATHER).boxed())),
             templates: Arc::clone(&self.templates),
         }
     }

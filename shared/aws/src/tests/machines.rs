@@ -1,5 +1,6 @@
 use super::*;
-use crate::Machines;
+use crate::{InstanceCalls, Machines};
+use futures::FutureExt;
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
@@ -327,8 +328,7 @@ fn an_instance_that_ec2_does_not_know_hides_no_other_of_its_call() {
 }
 
 /// Looks up these instances concurrently; returns the ids of each call, and how many lookups failed because `refused` was among them.
-fn look_up(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
-    let instance_calls = crate::batches::InstanceCalls::default();
+fn look_up(instance_calls: &InstanceCalls, ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, usize) {
     let lookups = Arc::clone(&instance_calls.lookups);
     let calls = Arc::new(Mutex::new(Vec::new()));
     let answers = run(futures::future::join_all(ids.iter().map(|id| {
@@ -356,10 +356,20 @@ fn look_up(ids: &[&'static str], refused: &'static str) -> (Vec<Vec<String>>, us
 
 #[test]
 fn lookups_during_a_call_share_the_next_call() {
+    let look_up = |ids: &[&'static str], refused| look_up(&InstanceCalls::default(), ids, refused);
     let (calls, failed) = look_up(&["i-1", "i-2", "i-3", "i-2"], "none");
     assert_eq!((calls, failed), (vec![vec!["i-1".to_owned()], vec!["i-2".to_owned(), "i-3".to_owned()]], 0));
     assert_eq!(look_up(&["i-1"], "none").0.len(), 1);
     assert_eq!(look_up(&["i-1", "i-2", "i-3"], "i-3").1, 2, "a failed call fails the lookups that share it, and no others");
+}
+
+#[test]
+fn lookups_during_the_pause_before_a_call_share_it() {
+    let gathering = InstanceCalls::gathering(|| tokio::task::yield_now().boxed());
+    let (calls, failed) = look_up(&gathering, &["i-1", "i-2", "i-3", "i-2"], "none");
+    assert_eq!((calls, failed), (vec![vec!["i-1".to_owned(), "i-2".to_owned(), "i-3".to_owned()]], 0));
+    assert_eq!(look_up(&gathering, &["i-1"], "i-2"), (vec![vec!["i-1".to_owned()]], 0), "one alone is looked up as well");
+    assert_eq!(look_up(&gathering, &["i-1", "i-2", "i-3"], "i-3").1, 3);
 }
 
 #[test]
