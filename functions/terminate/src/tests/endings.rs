@@ -42,6 +42,23 @@ fn a_request_to_terminate_is_sent_again_while_ec2_shows_the_machine_running() {
     assert!(scene.is_held() && scene.claim().phase.name() == "Terminating");
 }
 
+#[test]
+fn a_machine_that_takes_long_to_end_is_looked_up_less_often() {
+    let mut scene = Scene::of(&terminating());
+    scene.set_state(InstanceState::ShuttingDown);
+    let mut delay = |second: i64| {
+        scene.set_time(second);
+        scene.run();
+        scene.claim().look_again_at.unwrap().duration_since(at(second)).as_secs()
+    };
+    assert_eq!([1, 59, 71, 84, 120, 360, 900].map(&mut delay), [5, 5, 5, 7, 10, 30, 30]);
+    scene.set_state(InstanceState::Running);
+    scene.set_time(1000);
+    scene.run();
+    assert_eq!(scene.claim().look_again_at, Some(at(1005)), "EC2 was asked again");
+    assert_eq!(scene.claim().phase.name(), "Terminating");
+}
+
 /// Whether the claim has ended by the last of these looks, while EC2 does not show a machine that it started at second 0.
 fn has_young_ended(looks: &[i64]) -> bool {
     let mut claim = terminating();
