@@ -123,9 +123,11 @@ impl<P: Rights> Run<'_, P> {
 
     /// Requests the deletion of the surplus claims in the record; one that was changed meanwhile stays in the record for the
     /// next run. One that cannot be read is forgotten, or it would hold up every static pool for as long: its own is left as it is until
-    /// it can be read, and has then the surplus that it has. Draining honours budgets and protected pods.
+    /// it can be read, and has then the surplus that it has. Draining honours budgets and protected pods; it begins when the pods have been
+    /// planned for, as of an expired machine, so that they are not planned for one by one.
     async fn delete_surplus(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let (mut done, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
+        let mut pods_may_move = false;
         for surplus in &stored.value.surplus {
             if time_left(self.ports.clock()).is_zero() {
                 self.hand_over();
@@ -146,6 +148,7 @@ impl<P: Rights> Run<'_, P> {
                 if unless_conflict(marked)?.is_none() {
                     continue;
                 }
+                pods_may_move |= claim.value.node_name().is_some();
                 let subject = format!("nodeclaim/{}", surplus.claim);
                 self.report.decide(snapshot.now, DecisionKind::Disrupted, subject, surplus.message.clone());
                 self.report.count("scaled_down");
@@ -155,6 +158,13 @@ impl<P: Rights> Run<'_, P> {
             done.insert(surplus.claim.clone());
         }
         stored.value.surplus.retain(|surplus| !done.contains(&surplus.claim) && !unreadable.contains(&surplus.claim));
+        if pods_may_move {
+            // The tick rings as well.
+            let rung = self.ports.queues().send_now(Doorbell::Schedule { cluster: self.lease.cluster.clone() }).await;
+            if rung.is_err() {
+                self.report.count("plan_not_rung");
+            }
+        }
         Ok(!done.is_empty())
     }
 }

@@ -44,8 +44,8 @@ pub(crate) fn stage(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestam
 
 /// Reasons for which a running machine is deleted without a command that has placed its pods: they are scheduled from then on.
 const fn reschedules_pods(reason: DeletionReason) -> bool {
-    use DeletionReason::{Expired, NodePoolDeleted, Rebalance, Requested, ScheduledChange, SpotInterruption};
-    matches!(reason, Expired | NodePoolDeleted | Rebalance | Requested | ScheduledChange | SpotInterruption)
+    use DeletionReason::{Expired, NodePoolDeleted, Rebalance, Requested, ScaledDown, ScheduledChange, SpotInterruption};
+    matches!(reason, Expired | NodePoolDeleted | Rebalance | Requested | ScaledDown | ScheduledChange | SpotInterruption)
 }
 
 /// The latest start of the drain: each pod keeps its whole grace period before the deadline. `None` if no pod has to move.
@@ -115,7 +115,8 @@ mod tests {
     fn pods_of_a_machine_deleted_without_a_command_wait_for_a_plan() {
         let ended = |reason, deadline: Option<i64>| Deletion { reason, deadline: deadline.map(at), ..warned(0) };
         let pods = [pod("a")];
-        for reason in [DeletionReason::Expired, DeletionReason::Requested, DeletionReason::NodePoolDeleted, DeletionReason::Rebalance] {
+        use DeletionReason::{Expired, NodePoolDeleted, Rebalance, Requested, ScaledDown, ScheduledChange};
+        for reason in [Expired, Requested, NodePoolDeleted, Rebalance, ScheduledChange, ScaledDown] {
             check(&ended(reason, None), &pods, 0, Stage::AwaitingPlan(POLL_INTERVAL));
             check(&ended(reason, None), &pods, 7, Stage::AwaitingPlan(SignedDuration::from_secs(1)));
             check(&ended(reason, None), &pods, 8, Stage::Drain);
