@@ -118,8 +118,8 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Ends the machine once its volumes are detached, or its deadline has passed. Only now are attachments looked at: each look lists
-    /// those of the whole cluster.
+    /// Ends the machine once its volumes are detached, or its deadline has passed. Only now are attachments looked at: the first look of an
+    /// execution environment lists those of the whole cluster (ADR 0049).
     async fn end_when_detached(&mut self, node: &Node, pods: &[Pod], now: Timestamp) -> Result<Next, HandleError> {
         let name = node.metadata.name.as_str();
         let volumes = self.ports.cluster().read(&self.claim.value.key.cluster, Scope::Volumes, Some(name)).await?;
