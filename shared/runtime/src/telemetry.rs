@@ -13,9 +13,21 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// Logs as JSON lines on standard output, at the level of `RUST_LOG` (`info` when unset).
 pub fn init_logs() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let (filter, fault) = filter(std::env::var(EnvFilter::DEFAULT_ENV).ok().as_deref());
     // A second call (tests) keeps the first subscriber.
     let _ = tracing_subscriber::fmt().json().with_env_filter(filter).with_current_span(false).with_ansi(false).without_time().try_init();
+    if let Some(reason) = fault {
+        tracing::warn!(%reason, "the parameter LogLevel cannot be read, and info is used: deploy with a level, such as info or warn");
+    }
+}
+
+/// The filter that is asked for, `info` where none is; and why it cannot be used, which is then `info` as well.
+fn filter(asked: Option<&str>) -> (EnvFilter, Option<String>) {
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return (EnvFilter::new("info"), None) };
+    match EnvFilter::try_new(asked) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new("info"), Some(format!("{asked:?}: {error}"))),
+    }
 }
 
 /// Adds sizes and waits of batches of calls to EC2.
@@ -55,6 +67,31 @@ mod tests {
         };
         assert_eq!(of(&Work::Notice(String::new())), "all");
         assert_eq!(of(&Work::Cluster("prod".into())), "prod");
+    }
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_told_and_logs_what_the_default_does() {
+        for (asked, used) in [(None, "info"), (Some(""), "info"), (Some("warn"), "warn"), (Some("kube=debug"), "kube=debug")] {
+            let (filter, fault) = filter(asked);
+            assert_eq!((filter.to_string().as_str(), fault), (used, None), "{asked:?}");
+        }
+        let (filter, fault) = filter(Some("info,whittle_aws=loud"));
+        assert_eq!(filter.to_string(), "info");
+        assert!(fault.is_some_and(|fault| fault.starts_with("\"info,whittle_aws=loud\": ")));
+    }
+
+    /// To the filter a word that is no level is a module: a misspelt level would leave the logs without errors.
+    #[test]
+    fn the_template_takes_levels_alone() {
+        assert_eq!(filter(Some("inof")).1, None, "the functions cannot tell");
+        let template = include_str!("../../../template.yaml");
+        let (_, parameter) = template.split_once("\n  LogLevel:\n").expect("it has the parameter");
+        let pattern = parameter.split_once("AllowedPattern: '^([A-Za-z0-9_:-]+=)?(").expect("it has a pattern").1;
+        let (levels, _) = pattern.split_once(')').expect("it lists levels");
+        for level in levels.split('|') {
+            assert!(level.parse::<tracing::level_filters::LevelFilter>().is_ok(), "{level}");
+        }
+        assert!(parameter.find("AllowedPattern") < parameter.find("LogRetentionDays"), "it is that of LogLevel");
     }
 
     #[test]
