@@ -3,7 +3,7 @@
 use crate::money::counted;
 use crate::printing::shortened;
 use crate::schema::Document;
-use crate::source::remarks::TOLD_EACH_MAX;
+use crate::source::remarks::{NAMED_MAX, TOLD_EACH_MAX};
 use serde_json::json;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -129,12 +129,17 @@ impl<'f> Alike<'f> {
         is_alike.then_some((kind, said))
     }
 
+    /// How many are told each. What is not looked at tells less than what is fine, and `validate` names as few of its others.
+    const fn each_max(level: Level) -> usize {
+        if matches!(level, Level::Note) { NAMED_MAX } else { TOLD_EACH_MAX }
+    }
+
     /// The line of a finding. What many say is one line, that of the first of them.
     fn line(&mut self, level: Level, text: &'f str) -> Option<Cow<'f, str>> {
         let Some((kind, said)) = Self::said(level, text) else { return Some(Cow::Borrowed(text)) };
         match self.0.get_mut(&(kind, said)) {
             Some(0) => None,
-            Some(count) if TOLD_EACH_MAX < *count => {
+            Some(count) if Self::each_max(level) < *count => {
                 let many = std::mem::take(count);
                 Some(Cow::Owned(format!("{many} objects of kind {kind}{}", said.replacen(" is ", " are ", 1))))
             }

@@ -365,14 +365,14 @@ fn what_many_objects_of_a_kind_have_in_common_is_one_line() {
     };
     let spec = "spec: {containers: [{name: c, image: i}]}\n";
     let odd = "---\napiVersion: v1\nkind: Node\nmetadata: {name: odd, annotations: {karpenter.sh/do-not-disrupt: 4h}}\n";
-    let few = printed(&(of("Pod", 10, spec) + &of("Secret", 10, "")));
-    assert_eq!((few.matches(": fine\n").count(), few.matches("is not looked at").count()), (10, 10), "{few}");
-    let many = printed(&(of("Pod", 11, spec) + odd + &of("Node", 2, "") + &of("Secret", 11, "")));
+    let few = printed(&(of("Pod", 10, spec) + &of("Secret", 3, "")));
+    assert_eq!((few.matches(": fine\n").count(), few.matches("is not looked at").count()), (10, 3), "{few}");
+    let many = printed(&(of("Pod", 11, spec) + odd + &of("Node", 2, "") + &of("Secret", 4, "")));
     let lines: Vec<&str> = many.lines().collect();
     assert_eq!((lines[0], lines.len()), ("11 objects of kind Pod: fine", 6), "{many}");
     assert!(lines[1].starts_with("warning: Node \"odd\""), "{many}");
     assert_eq!(lines[2..4], ["Node \"a-0\": fine", "Node \"a-1\": fine"], "{many}");
-    assert_eq!(lines[4..], ["note: 11 objects of kind Secret are not looked at: Secret of v1", "13 objects fine, 1 warning, 0 errors"]);
+    assert_eq!(lines[4..], ["note: 4 objects of kind Secret are not looked at: Secret of v1", "13 objects fine, 1 warning, 0 errors"]);
 }
 
 #[test]
