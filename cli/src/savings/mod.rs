@@ -16,6 +16,7 @@ use crate::local::Output;
 use crate::money::{Currency, counted};
 use crate::patience::Patience;
 use crate::printing::{self, say};
+use crate::report::Kind;
 use crate::schema::Document;
 use crate::source::files;
 use clap::Args;
@@ -51,7 +52,7 @@ Examples:
   whittle savings ledger.json --since 24h
 
 Exit code: 0 if everything was read, 1 if some records could not be read and are left out, or the report or the output
-cannot be written, 2 if nothing could be read.")]
+cannot be written, 2 if nothing could be read, or --report names no format.")]
 pub struct SavingsArgs {
     /// Exports of the ledger, or - for standard input, which is read if there is neither a file nor --stack
     #[arg(value_name = "FILE")]
@@ -114,6 +115,10 @@ pub fn run(args: &SavingsArgs) -> ExitCode {
 
 /// The command with its clock and standard input as arguments.
 pub fn summarize(args: &SavingsArgs, until: Timestamp, stdin: &mut dyn Read) -> Summary {
+    // Before a deployment or standard input is read, which takes its time.
+    if let Some(fault) = args.report.as_deref().and_then(|path| Kind::of_file(path).err()) {
+        return Summary { text: String::new(), faults: vec![fault], status: 2 };
+    }
     let mut ledger = Ledger::default();
     if let Err(error) = read_deployment(args, until, &mut ledger) {
         ledger.fail(error.to_string());

@@ -234,6 +234,17 @@ fn a_report_stays_as_it_is_where_nothing_was_read() {
 }
 
 #[test]
+fn a_report_of_no_known_format_is_refused_before_anything_is_read() {
+    let args = SavingsArgs { report: Some("out.txt".into()), ..args() };
+    let ledger = record("a", 2_000_000_000, 0).to_string();
+    let mut stdin = ledger.as_bytes();
+    let refused = summarize(&args, Timestamp::now(), &mut stdin);
+    assert_eq!((refused.status, refused.text.as_str(), stdin.len()), (2, "", ledger.len()), "{refused:?}");
+    assert!(refused.faults[0].contains("out.txt") && refused.faults[0].ends_with("its name ends in .md or .html"), "{refused:?}");
+    assert!(!std::path::Path::new("out.txt").exists());
+}
+
+#[test]
 fn a_ledger_forges_no_lines_and_a_loss_is_written_as_one() {
     let mut forged = record("a", 1_000_000_000, 2_000_000_000);
     forged["detail"]["ledger"]["reason"] = json!("Empty: $9.0000 an hour\n  reason Drifted");
