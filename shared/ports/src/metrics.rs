@@ -152,9 +152,10 @@ catalogue! {
         counter NodeClaimsAdopted = "whittle_nodeclaims_adopted_total" from [Sweep] { nodepool }
         /// runs that changed nothing because Karpenter runs in the cluster
         counter HeldByKarpenter = "whittle_held_by_karpenter_total" from [Sweep] {}
-        /// calls, by a webhook or a watcher that is authenticated, for a cluster that the parameter `Clusters` does not name; the dimension
-        /// `cluster` is `all`, and the log of relay has the name
-        counter UnservedRings = "whittle_unserved_rings_total" from [Relay] {}
+        /// calls, by a webhook or a watcher that is authenticated, and doorbells in queues, for a cluster that the parameter `Clusters`
+        /// does not name; the dimension `cluster` is `all`, and the log of the function has the name
+        counter UnservedRings = "whittle_unserved_rings_total"
+            from [Relay, Schedule, Launch, Register, Consolidate, Terminate, Refresh, Sweep] {}
         /// claims in each phase
         gauge(Count) NodeClaims = "whittle_nodeclaims" from [Sweep] { nodepool, phase }
         /// claims that have been in one phase for longer than normal; absent if there are none

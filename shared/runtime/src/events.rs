@@ -67,6 +67,16 @@ pub struct PoisonMessage {
     pub reason: String,
 }
 
+/// A doorbell for a cluster that the deployment does not serve (any more). It is dropped: nothing may be done for that cluster, and should
+/// it be served again, ticks find what there is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnservedMessage {
+    pub message_id: String,
+    pub cluster: ClusterName,
+    /// Whether it comes once more instead: while a deployment adds the cluster, one function may know it before another.
+    pub comes_again: bool,
+}
+
 /// A message that says that an instance has started. It names no cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartedMessage {
@@ -85,6 +95,7 @@ pub struct Decoded {
     /// Work for the clusters of these instances, which are still to be looked up.
     pub started: Vec<StartedMessage>,
     pub poison: Vec<PoisonMessage>,
+    pub unserved: Vec<UnservedMessage>,
     /// The messages, while nobody else may receive them.
     pub in_flight: InFlight,
     /// Whether the response has to name the messages that failed.
@@ -163,7 +174,11 @@ fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Res
         }
         match work_of_message(function, &body, clusters) {
             Ok(work) => add_work(&mut decoded.work, work, message_id),
-            Err(reason) => decoded.poison.push(PoisonMessage { message_id, reason }),
+            Err(NoWork::Unreadable(reason)) => decoded.poison.push(PoisonMessage { message_id, reason }),
+            Err(NoWork::Unserved(cluster)) => {
+                let comes_again = decoded.in_flight.receives(&message_id) < UNSERVED_RECEIVES;
+                decoded.unserved.push(UnservedMessage { message_id, cluster, comes_again });
+            }
         }
     }
     forward_other_clusters(function, &mut decoded);
@@ -224,13 +239,24 @@ fn own_doorbell(function: Function, cluster: ClusterName) -> Option<Doorbell> {
     }
 }
 
-fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> Result<Work, String> {
+/// Why there is nothing to do for a message.
+enum NoWork {
+    /// A sentence for the log.
+    Unreadable(String),
+    Unserved(ClusterName),
+}
+
+/// The delivery of a message from which on it is believed that its cluster is not served.
+const UNSERVED_RECEIVES: u32 = 2;
+
+fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> Result<Work, NoWork> {
     if function == Function::Interrupt {
         return Ok(Work::Notice(body.to_owned()));
     }
-    let doorbell: Doorbell = serde_json::from_str(body).map_err(|error| format!("the body is not a doorbell: {error}"))?;
+    let doorbell: Doorbell =
+        serde_json::from_str(body).map_err(|error| NoWork::Unreadable(format!("the body is not a doorbell: {error}")))?;
     if !clusters.contains(doorbell.cluster()) {
-        return Err(format!("cluster {} is not served here: add it to the stack's parameter Clusters", doorbell.cluster()));
+        return Err(NoWork::Unserved(doorbell.cluster().clone()));
     }
     match (function, doorbell) {
         (Function::Schedule, Doorbell::Schedule { cluster })
@@ -242,7 +268,7 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
         | (Function::Sweep, Doorbell::Sweep { cluster, is_tick: true }) => Ok(Work::Tick(cluster)),
         (Function::Launch, Doorbell::Launch { cluster, claims }) => Ok(Work::Launch(cluster, claims)),
         (Function::Terminate, Doorbell::Terminate { cluster, claim }) => Ok(Work::Terminate(ClaimKey { cluster, name: claim })),
-        (_, doorbell) => Err(format!("{} does not handle {doorbell:?}", function.name())),
+        (_, doorbell) => Err(NoWork::Unreadable(format!("{} does not handle {doorbell:?}", function.name()))),
     }
 }
 
@@ -415,8 +441,21 @@ mod tests {
         assert_eq!(decoded.work, [WorkItem { work: Work::Launch("a".into(), vec!["x".into()]), message_ids: vec!["m1".to_owned()] }]);
         let poisoned: Vec<(&str, bool)> =
             decoded.poison.iter().map(|poison| (poison.message_id.as_str(), poison.reason.is_empty())).collect();
-        assert_eq!(poisoned, [("m0", false), ("m2", false), ("m3", false)]);
-        assert!(decoded.poison[1].reason.contains("parameter Clusters"), "{:?}", decoded.poison[1]);
+        assert_eq!(poisoned, [("m0", false), ("m3", false)]);
+        let unserved = UnservedMessage { message_id: "m2".to_owned(), cluster: "elsewhere".into(), comes_again: true };
+        assert_eq!(decoded.unserved, [unserved]);
+    }
+
+    #[test]
+    fn a_doorbell_of_a_cluster_that_is_not_served_comes_once_more_and_no_oftener() {
+        for (receives, comes_again) in [(None, true), (Some("1"), true), (Some("2"), false), (Some("5"), false)] {
+            let attributes = receives.map_or_else(|| json!({}), |receives| json!({ "ApproximateReceiveCount": receives }));
+            let body = body(&Doorbell::Schedule { cluster: "elsewhere".into() });
+            let record = json!({ "messageId": "m", "receiptHandle": "of-m", "body": body, "attributes": attributes });
+            let decoded = decode(Function::Schedule, &json!({ "Records": [record] }), &clusters()).expect("the batch can be decoded");
+            assert_eq!(decoded.unserved.iter().map(|one| one.comes_again).collect::<Vec<_>>(), [comes_again], "{receives:?}");
+            assert!(decoded.work.is_empty() && decoded.doorbells.is_empty() && decoded.poison.is_empty(), "{decoded:?}");
+        }
     }
 
     #[test]

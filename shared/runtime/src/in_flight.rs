@@ -49,6 +49,11 @@ impl InFlight {
         self.0.insert(id.to_owned(), Receipt { handle, receives, group });
     }
 
+    /// How often a message was received, this time included; 0 if that is not known.
+    pub(crate) fn receives(&self, id: &str) -> u32 {
+        self.0.get(id).map_or(0, |receipt| receipt.receives)
+    }
+
     /// Deletes messages whose work another invocation does, so that their groups need not wait for this one. What cannot be deleted, Lambda
     /// deletes in the end.
     pub(crate) async fn release(&self, function: Function, queue: &impl OwnQueue, ids: &[String]) {

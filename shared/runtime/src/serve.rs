@@ -3,16 +3,16 @@
 use crate::Function;
 use crate::clock::InvocationClock;
 use crate::environment::Environment;
-use crate::events::{self, Decoded, DoorbellToSend, Work, WorkItem};
+use crate::events::{self, Decoded, DoorbellToSend, UnservedMessage, Work, WorkItem};
 use crate::in_flight::{InFlight, OwnQueue};
 use crate::wiring::{Connections, Shell};
 use crate::{started, telemetry};
 use futures::stream::{self, StreamExt};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use whittle_claims::{Doorbell, TickFacts};
-use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Queues, Report, StoreError, error_chain};
+use whittle_ports::{ClaimStore, Clock, Disposition, HandleError, Queues, Report, StoreError, error_chain, metrics};
 use whittle_units::{ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Work items of one event that run concurrently: a batch holds ten messages.
@@ -87,6 +87,14 @@ where
         tracing::error!(message_id = %poison.message_id, reason = %poison.reason, "a message is left for the dead-letter queue");
         processed.push(Processed { message_ids: vec![poison.message_id], redeliver: true, ..Processed::default() });
     }
+    let (left, report) = left_aside(decoded.unserved);
+    processed.extend(left);
+    if !report.metrics.is_empty() {
+        let (told, of_all) = ((shell.clock.now(), &shell.settings), Work::Notice(String::new()));
+        for line in telemetry::lines(told, function, &of_all, Duration::ZERO, &Ok(report)) {
+            println!("{line}");
+        }
+    }
     let in_flight = &decoded.in_flight;
     let sent = stream::iter(decoded.doorbells).map(async |doorbell| {
         let sent = send(&shell.queues, doorbell).await;
@@ -115,6 +123,22 @@ where
     });
     processed.extend(runs.buffer_unordered(CONCURRENCY_MAX).collect::<Vec<_>>().await);
     processed
+}
+
+/// Doorbells for clusters that are not served. They are dropped with a warning and a problem that `WarningsAlarm` is based on, because
+/// nothing else tells of a cluster that was taken out by mistake and has no webhook. Dead letters would keep their alarm on for two weeks
+/// after one that was taken out on purpose.
+fn left_aside(messages: Vec<UnservedMessage>) -> (Vec<Processed>, Report) {
+    let mut report = Report::default();
+    let left = messages.into_iter().map(|UnservedMessage { message_id, cluster, comes_again }| {
+        if !comes_again {
+            report.count("dropped");
+            report.metric(metrics::UnservedRings);
+            tracing::warn!(%cluster, "a doorbell is dropped: its cluster is not served, which the parameter Clusters would have to name");
+        }
+        Processed { message_ids: vec![message_id], redeliver: comes_again, ..Processed::default() }
+    });
+    (left.collect(), report)
 }
 
 /// Has the messages delivered again soon whose work may succeed then. What needs a person, and what cannot be decoded, waits for the
@@ -341,10 +365,21 @@ mod tests {
         events::decode(Function::Schedule, &event, &["a".into(), "b".into()]).expect("it is a batch")
     }
 
+    #[test]
+    fn what_no_deployment_serves_is_dropped_and_counted() {
+        let message = |id: &str, comes_again| UnservedMessage { message_id: id.to_owned(), cluster: "gone".into(), comes_again };
+        let (left, report) = left_aside(vec![message("first", true), message("second", false), message("third", false)]);
+        assert_eq!(response(true, left).expect("it is a batch"), events::batch_response(&["first".to_owned()]));
+        assert_eq!(report.counted("dropped"), 2);
+        assert_eq!(whittle_ports::problems::found(&report).map(|problem| problem.name).collect::<Vec<_>>(), ["cluster_not_served"]);
+        let (left, report) = left_aside(vec![message("first", true)]);
+        assert!(left[0].redeliver && left[0].failure.is_none() && report == Report::default(), "it may be served in a moment");
+    }
+
     #[tokio::test]
     async fn only_what_may_succeed_later_comes_again_early() {
         let decoded = batch(&[("later", "a"), ("replan", "a"), ("drop", "a"), ("fail", "a"), ("poison", "nowhere"), ("done", "a")]);
-        assert_eq!(decoded.poison.len(), 1);
+        assert_eq!((decoded.poison.len(), decoded.unserved.len()), (0, 1));
         let poison = Processed { message_ids: vec!["poison".to_owned()], redeliver: true, ..Processed::default() };
         let mut processed: Vec<Processed> = ["later", "replan", "drop", "fail"]
             .into_iter()
