@@ -74,6 +74,8 @@ pub(super) struct Facts {
     pub(super) uninstalled: Option<Result<[String; 2], String>>,
     /// Other stacks that change things in the cluster.
     pub(super) other_stacks: Option<Result<Vec<String>, String>>,
+    /// Other stacks that serve it in shadow mode.
+    pub(super) shadow_stacks: Vec<String>,
     /// EKS has no such cluster.
     pub(super) is_cluster_gone: bool,
     /// CloudFormation has no such stack.
@@ -217,6 +219,7 @@ struct AccountSide {
     machines: Vec<String>,
     uninstalled: Option<Result<[String; 2], String>>,
     other_stacks: Option<Result<Vec<String>, String>>,
+    shadow_stacks: Vec<String>,
     watcher: Watcher,
 }
 
@@ -233,6 +236,7 @@ impl Facts {
             machines: account.machines,
             uninstalled: account.uninstalled,
             other_stacks: account.other_stacks,
+            shadow_stacks: account.shadow_stacks,
             watcher: Watcher { neighbours: self.watcher.neighbours, ..account.watcher },
             ..self
         }
@@ -318,9 +322,13 @@ fn of_account(
         });
         let machines = threads.spawn(|| readable("the cluster's machines", account.machines(&wanted.cluster)));
         let uninstalled = threads.spawn(|| uninstalled(account, stack, wanted));
-        let others = threads.spawn(|| Some(serving::other_stacks(account, stack, &wanted.cluster)));
+        let others = threads.spawn(|| serving::others(account, stack, &wanted.cluster));
         let watcher = threads.spawn(|| watcher(account, stack, eks, wanted));
         let mut faults = Vec::new();
+        let (other_stacks, shadow_stacks) = match joined(others) {
+            Ok(others) => (Ok(others.acting), others.shadows),
+            Err(fault) => (Err(fault), Vec::new()),
+        };
         let side = AccountSide {
             entries: kept(joined(entries), &mut faults),
             node_role: kept(joined(role), &mut faults),
@@ -331,7 +339,8 @@ fn of_account(
             secret: kept(joined(secret), &mut faults),
             machines: kept(joined(machines), &mut faults),
             uninstalled: joined(uninstalled),
-            other_stacks: joined(others),
+            other_stacks: Some(other_stacks),
+            shadow_stacks,
             watcher: kept(joined(watcher), &mut faults),
         };
         if faults.is_empty() { Ok(side) } else { Err(faults) }
@@ -349,7 +358,9 @@ fn entries(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Result<BTree
     let nodes = format!("arn:{}:iam::{}:role/{}", stack.partition, stack.account, wanted.node_role);
     let functions = FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned());
     let nodes = Some(nodes).filter(|_| wanted.node_role.len() <= ROLE_NAME_MAX);
-    let arns: Vec<String> = functions.chain(nodes).filter(|arn| !arn.is_empty()).collect();
+    let mut arns: Vec<String> = functions.chain(nodes).filter(|arn| !arn.is_empty()).collect();
+    let earlier: Vec<String> = earlier_roles(account, stack, wanted).into_iter().filter(|arn| !arns.contains(arn)).collect();
+    arns.extend(earlier);
     let cluster = wanted.cluster.as_str();
     let answers: Vec<_> = thread::scope(|threads| {
         let asked: Vec<_> = arns.iter().map(|arn| threads.spawn(move || account.entry(cluster, arn))).collect();
@@ -364,6 +375,28 @@ fn entries(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Result<BTree
         }
     }
     Ok(entries)
+}
+
+/// Roles with an access entry that a stack of this name had, now or before it was deleted and deployed again. That they cannot be listed is
+/// told where other stacks are looked for.
+fn earlier_roles(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Vec<String> {
+    if !wanted.removes {
+        return Vec::new();
+    }
+    let mut arns = account.principals(&wanted.cluster).unwrap_or_default();
+    arns.retain(|arn| is_of_stack(&stack.name, arn));
+    arns
+}
+
+/// Whether CloudFormation named a role for a function of a stack of this name.
+pub(super) fn is_of_stack(stack: &str, arn: &str) -> bool {
+    let role = arn.rsplit('/').next().unwrap_or_default();
+    let rest = role.strip_prefix(stack).and_then(|rest| rest.strip_prefix('-'));
+    let is_named = |(_, output, _): &(&str, &str, [&str; 2])| {
+        let name = output.trim_end_matches("Arn");
+        rest.and_then(|rest| rest.strip_prefix(name)).is_some_and(|end| end.starts_with('-'))
+    };
+    FUNCTIONS.iter().any(is_named)
 }
 
 /// Those that `cluster add` made for a stack that is gone, with the roles of its functions.
@@ -453,7 +486,16 @@ fn of_cluster(kubernetes: Kubernetes<'_>, removes: bool) -> Result<Facts, Vec<St
 
 #[cfg(test)]
 mod tests {
-    use super::others;
+    use super::{is_of_stack, others};
+
+    #[test]
+    fn the_roles_of_a_stack_have_its_name() {
+        let arn = |role: &str| format!("arn:aws:iam::1:role/{role}");
+        assert!(is_of_stack("whittle-dev", &arn("whittle-dev-SweepRole-1")));
+        for other in ["whittle-dev-SweepRole-1", "whittle-Other-SweepRole-1", "whittle-SweepRoles-1", "SweepRole-1", "whittle"] {
+            assert!(!is_of_stack("whittle", &arn(other)), "{other}");
+        }
+    }
 
     #[test]
     fn what_others_have_in_the_watchers_namespace_is_of_any_kind() {

@@ -1,6 +1,6 @@
 //! What `cluster remove` would do: the marks in the facts say what `cluster add` made, and nothing else goes.
 
-use super::facts::{Facts, Wanted};
+use super::facts::{Facts, Wanted, is_of_stack};
 use super::manifests::{crds, delete, flow, guard, is_made_of_sample, is_marked, rbac, webhook};
 use super::step::{Action, MARK, State, Step};
 use super::watcher;
@@ -32,6 +32,8 @@ pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     steps.retain(|step| step.id == "emptied" || step.state != State::Exists);
     if let Some(other) = serving_instead(facts, wanted) {
         leave_to(other, wanted, &mut steps);
+    } else if let Some(shadow) = facts.shadow_stacks.first() {
+        leave_to_shadow(shadow, &mut steps);
     }
     steps
 }
@@ -48,10 +50,24 @@ fn serving_instead<'a>(facts: &'a Facts, wanted: &Wanted) -> Option<&'a str> {
 const SHARED: [&str; 10] =
     ["sample", "webhook", "watcher", "watcher-namespace", "flow", "guard", "rbac", "access/the nodes", "node-role", "tags"];
 
+/// Those of them that ring one stack.
+const RINGS: [&str; 3] = ["webhook", "watcher", "watcher-namespace"];
+
+fn is_shared(step: &Step) -> bool {
+    SHARED.contains(&step.id.as_str()) || step.id.starts_with("crd/")
+}
+
+/// Takes out what a shadow needs, whose functions may then be the only ones there: it reads what is in the cluster, and is not rung.
+fn leave_to_shadow(shadow: &str, steps: &mut [Step]) {
+    for step in steps.iter_mut().filter(|step| is_shared(step) && !RINGS.contains(&step.id.as_str())) {
+        step.state = State::LeftAlone(format!("stack {shadow}, a shadow, serves the cluster, and needs it"));
+        step.actions.clear();
+    }
+}
+
 /// Takes out what the other stack needs: access entries of this one's functions go, and the stack of its watcher.
 fn leave_to(other: &str, wanted: &Wanted, steps: &mut [Step]) {
-    let is_shared = |step: &&mut Step| SHARED.contains(&step.id.as_str()) || step.id.starts_with("crd/");
-    for step in steps.iter_mut().filter(is_shared) {
+    for step in steps.iter_mut().filter(|step| is_shared(step)) {
         let why = if matches!(step.id.as_str(), "webhook" | "watcher") {
             let cluster = &wanted.cluster;
             format!("stack {other} serves the cluster; whittle cluster add {cluster} --stack {other} has it ring that one, if it does not")
@@ -224,25 +240,21 @@ fn of_crd(facts: &Facts, crd: &Value) -> Step {
     Step::new(format!("crd/{file}"), format!("CRD {file}"), "no object of the kind is left", state).needs(&THEN).by([delete(&[crd])])
 }
 
-/// The access entries of the functions and of the nodes; those that are there by the tag if nothing says which are the functions'.
+/// The access entries of the functions and of the nodes; those that are there by the tag if nothing says which are the functions'. A stack
+/// that was deleted and deployed again has other roles, and the entries of its earlier ones stay until they are taken away.
 fn entries(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     let nodes = facts.node_role_arn(&wanted.node_role);
-    let named = FUNCTIONS.iter().map(|(function, output, _)| (*function, facts.role_of(output)));
-    let has_other = serving_instead(facts, wanted).is_some();
+    let named: Vec<(&str, &str)> = FUNCTIONS.iter().map(|(function, output, _)| (*function, facts.role_of(output))).collect();
+    let has_other = serving_instead(facts, wanted).is_some() || !facts.shadow_stacks.is_empty();
     let found = facts.entries.keys().map(|arn| (arn.rsplit('/').next().unwrap_or_default(), arn.as_str()));
-    let found = found.filter(|(role, arn)| *arn != nodes && (!has_other || is_of_stack(&facts.stack.name, role)));
-    let functions: Vec<_> = if facts.is_stack_gone { found.collect() } else { named.collect() };
-    functions.into_iter().chain([("the nodes", nodes.as_str())]).map(|(of, arn)| entry(facts, wanted, of, arn)).collect()
-}
-
-/// Whether CloudFormation named a role for a function of this stack.
-fn is_of_stack(stack: &str, role: &str) -> bool {
-    let rest = role.strip_prefix(stack).and_then(|rest| rest.strip_prefix('-'));
-    let is_named = |(_, output, _): &(&str, &str, [&str; 2])| {
-        let name = output.trim_end_matches("Arn");
-        rest.and_then(|rest| rest.strip_prefix(name)).is_some_and(|end| end.starts_with('-'))
+    let found = found.filter(|(_, arn)| *arn != nodes);
+    let functions: Vec<(&str, &str)> = if facts.is_stack_gone {
+        found.filter(|(_, arn)| !has_other || is_of_stack(&facts.stack.name, arn)).collect()
+    } else {
+        let is_earlier = |(_, arn): &(&str, &str)| is_of_stack(&facts.stack.name, arn) && named.iter().all(|(_, now)| now != arn);
+        named.iter().copied().chain(found.filter(is_earlier)).collect()
     };
-    FUNCTIONS.iter().any(is_named)
+    functions.into_iter().chain([("the nodes", nodes.as_str())]).map(|(of, arn)| entry(facts, wanted, of, arn)).collect()
 }
 
 fn entry(facts: &Facts, wanted: &Wanted, of: &str, arn: &str) -> Step {
@@ -494,7 +506,42 @@ mod tests {
         assert_eq!(count(&facts), 2);
         let steps = remove(&facts, &wanted());
         assert!(states(&steps, "to do").iter().all(|id| id.starts_with("access/whittle-S")), "{steps:?}");
-        assert!(is_of_stack("whittle-dev", "whittle-dev-SweepRole-1") && !is_of_stack("whittle", "whittle-dev-SweepRole-1"));
+        (facts.other_stacks, facts.shadow_stacks) = (Some(Ok(Vec::new())), vec!["whittle-dev".into()]);
+        assert_eq!(count(&facts), 2, "a shadow enters as well");
+    }
+
+    /// A shadow reads all the same: without roles and CRDs its functions fail at every tick.
+    #[test]
+    fn what_a_shadow_needs_stays_and_what_rings_this_stack_goes() {
+        let mut facts = facts(Some("shop"));
+        (facts.other_stacks, facts.shadow_stacks) = (Some(Ok(Vec::new())), vec!["whittle-next".into()]);
+        let steps = remove(&facts, &wanted());
+        let to_do = states(&steps, "to do");
+        assert_eq!(to_do.len(), FUNCTIONS.len() + 1, "{to_do:?}");
+        assert!(to_do.iter().all(|id| *id == "webhook" || id.starts_with("access/") && *id != "access/the nodes"), "{to_do:?}");
+        let rbac = steps.iter().find(|step| step.id == "rbac").unwrap();
+        assert!(matches!(&rbac.state, State::LeftAlone(why) if why.contains("stack whittle-next, a shadow")), "{rbac:?}");
+        assert!(rbac.actions.is_empty());
+        facts.machines.push("i-1".into());
+        assert_eq!(states(&remove(&facts, &wanted()), "blocked"), ["emptied"], "no shadow launched it");
+    }
+
+    #[test]
+    fn entries_of_earlier_roles_of_the_stack_go_and_nobody_elses() {
+        let role = |name: &str| format!("arn:aws:iam::1:role/{name}-1ABC2DEF3GHI");
+        let mut facts = facts(Some("shop"));
+        facts.stack.name = "whittle".into();
+        let entry = |by| Entry { tags: mark(by), ..Entry::default() };
+        facts.entries.insert(role("whittle-SweepRole"), entry(Some("shop")));
+        facts.entries.insert(role("whittle-LaunchRole"), entry(None));
+        facts.entries.insert(role("whittle-dev-SweepRole"), entry(Some("shop")));
+        let steps = remove(&facts, &wanted());
+        let gone: Vec<&str> = states(&steps, "to do").into_iter().filter(|id| id.contains("whittle")).collect();
+        assert_eq!(gone, ["access/whittle-SweepRole-1ABC2DEF3GHI"]);
+        let command = commands(&steps, "access/whittle-SweepRole-1ABC2DEF3GHI").concat();
+        assert!(command.ends_with("--principal-arn arn:aws:iam::1:role/whittle-SweepRole-1ABC2DEF3GHI"), "{command}");
+        assert!(states(&steps, "left alone").contains(&"access/whittle-LaunchRole-1ABC2DEF3GHI"), "cluster add did not make it");
+        assert!(!steps.iter().any(|step| step.id.contains("whittle-dev")), "{steps:?}");
     }
 
     #[test]

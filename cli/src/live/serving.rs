@@ -18,35 +18,58 @@ fn stack_of(arn: &str) -> Option<&str> {
     role_name(arn).split_once(LAUNCH_ROLE).map(|(stack, _)| stack).filter(|stack| !stack.is_empty())
 }
 
-/// Whether a stack with this role changes things in a cluster. That its functions may still enter one that it does not serve harms nobody,
-/// and neither does a shadow.
-fn acts(stack: &Stack, arn: &str, cluster: &str) -> bool {
-    stack.output(LAUNCH_ROLE_ARN) == arn && !stack.is_shadow() && stack.clusters().iter().any(|name| name == cluster)
+/// Whether a stack with this role serves a cluster. That its functions may still enter one that it does not serve harms nobody.
+fn serves(stack: &Stack, arn: &str, cluster: &str) -> bool {
+    stack.output(LAUNCH_ROLE_ARN) == arn && stack.clusters().iter().any(|name| name == cluster)
 }
 
-/// Names of the stacks besides `own` that change things in a cluster.
+/// Names of other stacks that serve a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Others {
+    /// They change things there.
+    pub(crate) acting: Vec<String>,
+    /// They decide and record, for which they read what is there.
+    pub(crate) shadows: Vec<String>,
+}
+
+/// The stacks besides `own` that change things in a cluster.
 ///
 /// # Errors
 /// What cannot be read.
 pub(crate) fn other_stacks(account: Account<'_>, own: &Stack, cluster: &str) -> Result<Vec<String>, String> {
+    others(account, own, cluster).map(|others| others.acting)
+}
+
+/// The stacks besides `own` that serve a cluster.
+///
+/// # Errors
+/// What cannot be read.
+pub(crate) fn others(account: Account<'_>, own: &Stack, cluster: &str) -> Result<Others, String> {
     let principals = match account.principals(cluster) {
         // A cluster in mode CONFIG_MAP has no access entries.
         Err(error) if error.says("authentication mode") => Vec::new(),
         answer => answer.map_err(|error| format!("the access entries cannot be read: {error}"))?,
     };
-    let mut found = Vec::new();
-    for arn in &principals {
+    let mut found = Others::default();
+    for arn in principals.iter().filter(|arn| arn.as_str() != own.output(LAUNCH_ROLE_ARN)) {
         let Some(name) = stack_of(arn).filter(|name| *name != own.name) else { continue };
-        let is_one = match Stack::find(&account, name)? {
-            Ok(stack) => acts(&stack, arn, cluster),
+        let kind = match Stack::find(&account, name)? {
+            Ok(stack) if !serves(&stack, arn, cluster) => continue,
+            Ok(stack) if stack.is_shadow() => &mut found.shadows,
+            Ok(_) => &mut found.acting,
             // It was deleted with its roles; or the role's name has room for the beginning of the stack's only.
-            Err(_) => account.has_role(role_name(arn)).map_err(|error| format!("the role {arn} cannot be read: {error}"))?,
+            Err(_) if !has_role(account, arn)? => continue,
+            Err(_) => &mut found.acting,
         };
-        if is_one && !found.iter().any(|known| known == name) {
-            found.push(name.to_owned());
+        if !kind.iter().any(|known| known == name) {
+            kind.push(name.to_owned());
         }
     }
     Ok(found)
+}
+
+fn has_role(account: Account<'_>, arn: &str) -> Result<bool, String> {
+    account.has_role(role_name(arn)).map_err(|error| format!("the role {arn} cannot be read: {error}"))
 }
 
 /// What gives a cluster up in another stack.
@@ -81,16 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_stack_that_serves_the_cluster_and_is_no_shadow_acts() {
-        let stack = |clusters: &str, mode: &str, role: &str| Stack {
-            parameters: [("Clusters", clusters), ("Mode", mode)].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+    fn only_a_stack_that_has_the_role_and_names_the_cluster_serves_it() {
+        let stack = |clusters: &str, role: &str| Stack {
+            parameters: [("Clusters".to_owned(), clusters.to_owned())].into(),
             outputs: [(LAUNCH_ROLE_ARN.to_owned(), role.to_owned())].into(),
             ..Stack::default()
         };
-        assert!(acts(&stack("dev,shop", "active", ROLE), ROLE, "shop"));
-        assert!(!acts(&stack("dev,shop", "shadow", ROLE), ROLE, "shop"), "a shadow");
-        assert!(!acts(&stack("dev,shop-b", "active", ROLE), ROLE, "shop"), "it may still enter, and does not");
-        assert!(!acts(&stack("shop", "active", "arn:aws:iam::1:role/new"), ROLE, "shop"), "a role of an earlier stack of that name");
+        assert!(serves(&stack("dev,shop", ROLE), ROLE, "shop"));
+        assert!(!serves(&stack("dev,shop-b", ROLE), ROLE, "shop"), "it may still enter, and does not");
+        assert!(!serves(&stack("shop", "arn:aws:iam::1:role/new"), ROLE, "shop"), "a role of an earlier stack of that name");
     }
 
     #[test]
