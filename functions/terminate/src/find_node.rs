@@ -21,21 +21,14 @@ const INSTANCE_MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
 impl<P: Rights> Run<'_, P> {
     /// Drains a machine whose Node the claim does not know: one that launched late, or was found without a claim.
     pub(crate) async fn drain_unnamed(&mut self) -> Result<Next, HandleError> {
-        let objects = self.ports.cluster().read(&self.claim.value.key.cluster, Scope::Nodes, None).await?;
-        let found = objects.nodes.iter().find(|node| is_ours(&self.claim.value, node));
-        if let Some(node) = found.filter(|_| Safeguard::NodeLookedFor.stops(true)) {
-            let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
+        let Look { own, named, hides_nodes } = self.look_for_node().await?;
+        if let Some(node_name) = own.filter(|_| Safeguard::NodeLookedFor.stops(true)) {
+            let joined = Event::NodeJoined { node_name };
             let next = Claim { node_missing_since: None, ..step(&self.claim.value, &joined, self.ports.clock().now())? };
             self.claim = save(self.ports.store(), &self.claim, next).await?;
             self.report.count("node_found");
             return Ok(Next::RequeueAfter(SHORT_DELAY));
         }
-        // A claim that is older than its NodeClaim knows less about the machine than the NodeClaim does.
-        let of_claim = |mirror: &&NodeClaim| {
-            let machine = self.claim.value.machine().map(|machine| machine.provider_id.as_str());
-            self.claim.value.is_mirrored_by(mirror) && machine == Some(mirror.status.provider_id.as_str())
-        };
-        let named = objects.node_claims.iter().filter(of_claim).map(|mirror| mirror.status.node_name.clone()).find(|name| !name.is_empty());
         // Whoever may write the status may name any Node, and a machine whose Node seems to be gone is not drained.
         if let Some(node_name) = named.filter(|_| Safeguard::NodeLookedFor.stops(true))
             && self.is_own_node(&node_name).await?
@@ -52,18 +45,29 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("node_found");
             return Ok(Next::RequeueAfter(SHORT_DELAY));
         }
-        // A Node that cannot be read exists, and may be this machine's.
-        let of_machine = |odd: &Unreadable| {
-            odd.provider_id.is_empty() || self.claim.value.machine().is_some_and(|machine| odd.provider_id == machine.provider_id.as_str())
-        };
-        let hidden = objects.lacks_kind(Node::KIND) || objects.unreadable_of(Node::KIND).any(of_machine);
         let patience = if by_name == NodeByName::InstanceNotShown { INSTANCE_MISSING_FOR } else { NODE_MISSING_FOR };
         let missing = self.is_missing_for(patience).await?;
-        if hidden && !is_overdue(&self.claim.value, self.ports.clock().now()) || Safeguard::NodeLookedFor.stops(!missing) {
+        if hides_nodes && !is_overdue(&self.claim.value, self.ports.clock().now()) || Safeguard::NodeLookedFor.stops(!missing) {
             self.report.count("node_not_seen");
             return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         self.end_machine().await
+    }
+
+    /// Looks for the machine's Node among all of the cluster. The objects are not kept: each claim of an invocation would hold thousands of
+    /// Nodes and NodeClaims while it waits for EC2.
+    async fn look_for_node(&self) -> Result<Look, HandleError> {
+        let claim = &self.claim.value;
+        let objects = self.ports.cluster().read(&claim.key.cluster, Scope::Nodes, None).await?;
+        let own = objects.nodes.iter().find(|node| is_ours(claim, node)).map(|node| node.metadata.name.clone());
+        // A claim that is older than its NodeClaim knows less about the machine than the NodeClaim does.
+        let machine = claim.machine().map(|machine| machine.provider_id.as_str());
+        let of_claim = |mirror: &&NodeClaim| claim.is_mirrored_by(mirror) && machine == Some(mirror.status.provider_id.as_str());
+        let named = objects.node_claims.iter().filter(of_claim).map(|mirror| mirror.status.node_name.clone()).find(|name| !name.is_empty());
+        // A Node that cannot be read exists, and may be this machine's.
+        let of_machine = |odd: &Unreadable| odd.provider_id.is_empty() || machine == Some(odd.provider_id.as_str());
+        let hides_nodes = objects.lacks_kind(Node::KIND) || objects.unreadable_of(Node::KIND).any(of_machine);
+        Ok(Look { own, named, hides_nodes })
     }
 
     /// Reads the Node of a machine by its private DNS name in EC2.
@@ -113,6 +117,16 @@ impl<P: Rights> Run<'_, P> {
         self.claim = save(self.ports.store(), &self.claim, next).await?;
         Ok(())
     }
+}
+
+/// What the Nodes and NodeClaims of a cluster tell about the Node of a machine.
+struct Look {
+    /// The name of the Node with the machine's provider id.
+    own: Option<String>,
+    /// The Node that the NodeClaim names.
+    named: Option<String>,
+    /// Whether there may be a Node of the machine that cannot be read.
+    hides_nodes: bool,
 }
 
 /// The API server's answer about a Node that no list contains.
