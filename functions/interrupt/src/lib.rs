@@ -12,8 +12,8 @@ use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Offer
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, Disposition, HandleError, Involved, Mirrors, Once, Queues,
-    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, WriteError, advance, metrics, publish_event, record_decisions, rights,
-    write_mirror,
+    RegionStore, Report, Safeguard, Scope, Settings, StatusWriter, WriteError, advance, concurrently, metrics, publish_event,
+    record_decisions, rights, write_mirror,
 };
 use whittle_units::{InstanceId, SignedDuration, Timestamp};
 
@@ -108,15 +108,21 @@ impl<P: Rights> Run<'_, P> {
         may_pass && !is_told_once(self.kind) && !is_redelivered(self.sent_at, self.ports.clock().now())
     }
 
-    /// Whether any claim waits for its instance. Most notices of unknown instances are not ours: they are dropped at once.
+    /// Whether any claim waits for its instance. Most notices of unknown instances are not ours: they are dropped at once. All clusters are
+    /// asked together, and for claims without an instance alone: those of 30 clusters with thousands of machines each could not be read
+    /// within the invocation, in which notices of our own machines wait.
     async fn find_launches(&self) -> Result<bool, HandleError> {
-        for cluster in &self.settings.clusters {
-            let claims = self.ports.store().list(cluster).await?;
-            if claims.iter().any(|claim| matches!(claim.value.phase, Phase::Launching { .. })) {
-                return Ok(true);
+        let store = self.ports.store();
+        let is_launching = |claim: &Stored<Claim>| matches!(claim.value.phase, Phase::Launching { .. });
+        let mut outcome: Result<bool, HandleError> = Ok(false);
+        for read in concurrently(self.settings.clusters.iter().map(|cluster| store.without_instance(cluster))).await {
+            match read {
+                Ok(claims) if claims.iter().any(is_launching) => return Ok(true),
+                Ok(_) => {}
+                Err(error) => outcome = outcome.and(Err(error.into())),
             }
         }
-        Ok(false)
+        outcome
     }
 
     /// Applies a notice to a claim as it was read. `Conflict` if it was written meanwhile: then nothing was done.

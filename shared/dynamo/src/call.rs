@@ -87,10 +87,15 @@ impl DynamoStore {
 
     /// All items of a partition whose TTL has not expired, in the order of their sort keys.
     pub(crate) async fn query(&self, pk: &str, what: &str) -> Result<Vec<Item>, StoreError> {
+        self.query_lacking(pk, None, what).await
+    }
+
+    /// The same of those that lack an attribute, if one is named. The table reads the others as well, but does not send them.
+    pub(crate) async fn query_lacking(&self, pk: &str, lacking: Option<&str>, what: &str) -> Result<Vec<Item>, StoreError> {
         let mut items = Vec::new();
         let mut start = None;
         loop {
-            let page = self.page(pk, start, None, what).await?;
+            let page = self.page(pk, start, (None, lacking), what).await?;
             items.extend(page.items);
             // The deadline bounds the number of pages.
             match page.next {
@@ -104,7 +109,7 @@ impl DynamoStore {
     pub(crate) async fn has_items(&self, pk: &str, what: &str) -> Result<bool, StoreError> {
         let mut start = None;
         loop {
-            let page = self.page(pk, start, Some(LOOKED_AT), what).await?;
+            let page = self.page(pk, start, (Some(LOOKED_AT), None), what).await?;
             match page.next {
                 _ if !page.items.is_empty() => return Ok(true),
                 Some(next) => start = Some(next),
@@ -113,9 +118,16 @@ impl DynamoStore {
         }
     }
 
-    /// Items of a partition from a key on: at most `limit`, or what fits into an answer.
-    async fn page(&self, pk: &str, start: Option<Item>, limit: Option<i32>, what: &str) -> Result<Page, StoreError> {
-        let page = self
+    /// Items of a partition from a key on: at most `limit`, or what fits into an answer; of these the ones that lack an attribute, if one
+    /// is named.
+    async fn page(
+        &self,
+        pk: &str,
+        start: Option<Item>,
+        (limit, lacking): (Option<i32>, Option<&str>),
+        what: &str,
+    ) -> Result<Page, StoreError> {
+        let query = self
             .client
             .query()
             .table_name(self.table())
@@ -124,12 +136,13 @@ impl DynamoStore {
             .expression_attribute_names("#pk", attribute::PK)
             .expression_attribute_values(":pk", text(pk))
             .set_exclusive_start_key(start)
-            .set_limit(limit)
-            .customize()
-            .config_override(self.limits(what)?)
-            .send()
-            .await
-            .map_err(|error| errors::store_error(error, what))?;
+            .set_limit(limit);
+        let query = match lacking {
+            Some(name) => query.filter_expression("attribute_not_exists(#lacking)").expression_attribute_names("#lacking", name),
+            None => query,
+        };
+        let page = query.customize().config_override(self.limits(what)?).send().await;
+        let page = page.map_err(|error| errors::store_error(error, what))?;
         let now = self.clock.now();
         let items = page.items.unwrap_or_default().into_iter().filter(|item| !item::is_expired(item, now)).collect();
         Ok(Page { items, next: page.last_evaluated_key.filter(|last| !last.is_empty()) })

@@ -72,19 +72,34 @@ fn decode(item: &Item, what: &str) -> Result<Stored<Claim>, StoreError> {
     Ok(Stored { value: item::value_of(item, VERSION, what)?, revision })
 }
 
+/// Decodes items of a cluster's claims. One that cannot be read is logged.
+fn decode_all(cluster: &ClusterName, items: Vec<Item>) -> Listing {
+    let mut listing = Listing::default();
+    for item in items {
+        match decode(&item, &format!("claim {cluster}/{}", name_of(&item))) {
+            Ok(claim) => listing.claims.push(claim),
+            Err(error) => {
+                tracing::error!(%error, "a stored claim is skipped");
+                listing.unreadable.push(name_of(&item));
+            }
+        }
+    }
+    listing
+}
+
 /// The name of the claim that is stored in an item, from its key.
 fn name_of(item: &Item) -> String {
     item::text_of(item, attribute::SK).unwrap_or_default().to_owned()
 }
 
 impl DynamoStore {
-    /// The items of all claims of a cluster.
-    async fn claim_items(&self, cluster: &ClusterName) -> Result<Vec<Item>, StoreError> {
+    /// The items of all claims of a cluster, or of those that lack an attribute.
+    async fn claim_items(&self, cluster: &ClusterName, lacking: Option<&str>) -> Result<Vec<Item>, StoreError> {
         let what = format!("the claims of {cluster}");
         let shards = (0..SHARDS).map(|shard| keys::claim_shard(cluster, shard));
         let queries = shards.map(|shard| {
             let what = &what;
-            async move { self.query(&shard, what).await }
+            async move { self.query_lacking(&shard, lacking, what).await }
         });
         let mut items: Vec<Item> = try_join_all(queries).await?.into_iter().flatten().collect();
         items.sort_by_cached_key(name_of);
@@ -183,17 +198,7 @@ impl ClaimStore for DynamoStore {
     }
 
     async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
-        let mut listing = Listing::default();
-        for item in self.claim_items(cluster).await? {
-            match decode(&item, &format!("claim {cluster}/{}", name_of(&item))) {
-                Ok(claim) => listing.claims.push(claim),
-                Err(error) => {
-                    tracing::error!(%error, "a stored claim is skipped");
-                    listing.unreadable.push(name_of(&item));
-                }
-            }
-        }
-        Ok(listing)
+        Ok(decode_all(cluster, self.claim_items(cluster, None).await?))
     }
 
     async fn has_claims(&self, cluster: &ClusterName) -> Result<bool, StoreError> {
@@ -206,6 +211,14 @@ impl ClaimStore for DynamoStore {
             }
         }
         Ok(false)
+    }
+
+    async fn without_instance(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
+        let items = self.claim_items(cluster, Some(attribute::INSTANCE)).await?;
+        let mut claims = decode_all(cluster, items).claims;
+        // An item that an earlier release wrote may lack the attribute although its claim has a machine.
+        claims.retain(|claim| claim.value.instance().is_none());
+        Ok(claims)
     }
 
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {

@@ -56,6 +56,14 @@ pub trait ClaimStore: Sync {
             Ok(!claims.is_empty() || !unreadable.is_empty())
         }
     }
+    /// Claims that no instance is known of, those that ended without one included: mostly few of many. Only those that can be read.
+    fn without_instance(&self, cluster: &ClusterName) -> impl Answer<Vec<Stored<Claim>>, StoreError> {
+        async {
+            let mut claims = self.list(cluster).await?;
+            claims.retain(|claim| claim.value.instance().is_none());
+            Ok(claims)
+        }
+    }
     /// The claim of an instance. An instance has one claim: an `update` with the instance of another claim is a conflict. A
     /// deleted claim has none any more.
     fn by_instance(&self, id: &InstanceId) -> impl Answer<Option<Stored<Claim>>, StoreError>;

@@ -112,6 +112,25 @@ fn the_messages_of_one_invocation_read_the_claims_of_a_cluster_once() {
     }
 }
 
+/// Its last cluster is asked too, and none of them for claims that have a machine.
+#[test]
+fn a_notice_waits_for_a_launch_of_any_cluster() {
+    for (claim, waits) in [(serving(), false), (launching(), true)] {
+        let mut claim = claim;
+        if let whittle_claims::Phase::Registered { machine, .. } = &mut claim.phase {
+            machine.instance_id = "i-2".into();
+        }
+        let simulation = holding(&claim);
+        let ports = simulation.ports();
+        let adapters = Adapters { store: &ports, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+        let others = (0..40).map(|number| ClusterName::new(format!("other-{number}")));
+        let settings = Settings { clusters: others.chain([key().cluster]).collect(), ..Settings::default() };
+        let outcome = block_on(crate::handle(adapters, &settings, &Once::default(), &SUBJECT.spot_interruption(at(0))));
+        assert_eq!(matches!(outcome, Err(HandleError::NotYet { .. })), waits, "{outcome:?}");
+        assert_eq!(block_on(ports.without_instance(&key().cluster)).unwrap().len(), usize::from(waits));
+    }
+}
+
 /// Whether a notice of this age is deleted from the queue while the table does not answer.
 fn is_deleted_in_outage(body: &str) -> bool {
     let simulation = holding(&serving());

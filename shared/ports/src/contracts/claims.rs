@@ -280,6 +280,12 @@ async fn lists_are_sorted_and_of_one_cluster(store: &(impl ClaimStore + Leases),
     assert!(names.is_sorted(), "in the order of names: {names:?}");
     assert!(!names.contains(&ClaimName::new("elsewhere")), "of this cluster alone");
     assert!(names.contains(&ClaimName::new("machine")), "ended claims are listed until they expire");
+    let all = list(store, &lease.cluster).await;
+    let without = store.without_instance(&lease.cluster).await.expect("the store responds");
+    let (launching, machine) = (ClaimName::new("read"), ClaimName::new("machine"));
+    assert!(without.iter().any(|stored| stored.value.key.name == launching), "one that is launching has no instance yet");
+    assert!(!without.iter().any(|stored| stored.value.key.name == machine), "an ended claim still names its instance");
+    assert!(without.iter().eq(all.iter().filter(|stored| stored.value.instance().is_none())), "and all of them are listed, in order");
     assert_eq!(list(store, &other).await.len(), 1);
     let listing = store.listing(&lease.cluster).await.expect("the store responds");
     assert_eq!(listing.unreadable, Vec::<String>::new(), "all of them can be read");

@@ -133,6 +133,9 @@ impl<S: ClaimStore> ClaimStore for Faulty<'_, S> {
     async fn has_claims(&self, cluster: &ClusterName) -> Result<bool, StoreError> {
         self.call("the claims", false, self.inner.has_claims(cluster)).await
     }
+    async fn without_instance(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
+        self.call("the claims", false, self.inner.without_instance(cluster)).await
+    }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         self.call("a claim", false, self.inner.by_instance(id)).await
     }

@@ -93,6 +93,9 @@ impl<S: ClaimStore> ClaimStore for Steady<'_, S> {
     async fn has_claims(&self, cluster: &ClusterName) -> Result<bool, StoreError> {
         persist!(self.0.has_claims(cluster))
     }
+    async fn without_instance(&self, cluster: &ClusterName) -> Result<Vec<Stored<Claim>>, StoreError> {
+        persist!(self.0.without_instance(cluster))
+    }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         persist!(self.0.by_instance(id))
     }
