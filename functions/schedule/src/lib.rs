@@ -72,7 +72,7 @@ async fn plan<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -
     }
     let doorbell = Doorbell::Schedule { cluster: cluster.clone() };
     let Some(lease) = acquire_lease(ports, doorbell, LEASE, RETRY_WHEN_HELD).await? else { return Ok(lease_held_report()) };
-    let outcome = if nothing_waits { run.forget(&lease).await } else { run.under_lease(&lease, &unbound).await };
+    let outcome = if nothing_waits { run.forget(&lease).await } else { run.under_lease(&lease, unbound).await };
     release_lease(ports.store(), &lease).await;
     outcome
 }
@@ -81,14 +81,17 @@ impl<P: Rights> Run<'_, P> {
     /// Forgets what earlier runs have stored, unless something waits by now.
     async fn forget(&self, lease: &Lease) -> Result<Report, HandleError> {
         let unbound = self.ports.cluster().read(self.cluster, Scope::Unbound, None).await?;
-        if self.nothing_waits(&unbound).await? { Ok(self.finish_empty().await) } else { self.under_lease(lease, &unbound).await }
+        if self.nothing_waits(&unbound).await? { Ok(self.finish_empty().await) } else { self.under_lease(lease, unbound).await }
     }
 
-    async fn under_lease(&self, lease: &Lease, unbound: &ClusterObjects) -> Result<Report, HandleError> {
+    async fn under_lease(&self, lease: &Lease, unbound: ClusterObjects) -> Result<Report, HandleError> {
         let mut waiting = Report::default();
         if self.waits_for_more(&unbound.pods, &mut waiting).await? {
             return Ok(waiting);
         }
+        let has_unreadable = !unbound.unreadable.is_empty();
+        // The snapshot has the same pods. Those of a burst may be 100,000 of 2.5 kB each, and a plan needs the room.
+        drop(unbound);
         // What the last run remembers is written under the lease alone.
         let store = self.ports.store();
         let (snapshot, unplaced, round) = join!(
@@ -121,7 +124,7 @@ impl<P: Rights> Run<'_, P> {
         } else {
             self.create_claims(lease, &snapshot, &plan, &mut report).await?
         };
-        write::record_all_left_out(&mut report, &plan, &snapshot);
+        write::record_all_left_out(&mut report, &plan, &snapshot, &unplaced.value.0);
         let mut published = true;
         if self.settings.is_shadow() {
             self.store_expected(&snapshot, &plan, &mut report).await;
@@ -133,7 +136,7 @@ impl<P: Rights> Run<'_, P> {
         // Only now, and only if all of it was published: the reasons of remembered pods are not published again.
         let after = published.then(|| Unplaced(Memory::after(&input, &options, &plan)));
         self.remember((&unplaced, after.as_ref()), (round, &Round::after(&plan)), &mut report).await;
-        self.ring_for_unreadable(unbound, &snapshot).await;
+        self.ring_for_unreadable(has_unreadable, &snapshot).await;
         Ok(report)
     }
 
@@ -160,9 +163,9 @@ impl<P: Rights> Run<'_, P> {
 
     /// Rings `consolidate`, which reports objects that cannot be read: in a cluster without claims no tick rings it (ADR 0065). If the
     /// doorbell cannot be sent, the next run sends it.
-    async fn ring_for_unreadable(&self, unbound: &ClusterObjects, snapshot: &Snapshot) {
+    async fn ring_for_unreadable(&self, has_unreadable: bool, snapshot: &Snapshot) {
         let is_rung_by_ticks = self.settings.is_shadow() || !snapshot.claims.is_empty() || !snapshot.hidden.is_empty();
-        if is_rung_by_ticks || unbound.unreadable.is_empty() {
+        if is_rung_by_ticks || !has_unreadable {
             return;
         }
         if let Err(error) = self.ports.queues().send_now(Doorbell::Consolidate { cluster: self.cluster.clone() }).await {

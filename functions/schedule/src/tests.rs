@@ -314,10 +314,35 @@ fn with_many_unscheduled_pods_each_is_told_its_reason_in_its_turn() {
         assert_eq!(events.len(), 200);
         told.extend(events.into_iter().map(|event| event.name));
         let mut report = Report::default();
-        crate::write::record_all_left_out(&mut report, &plan, &snapshot);
+        crate::write::record_all_left_out(&mut report, &plan, &snapshot, &Memory::default());
         assert_eq!(report.decisions.len(), 100);
         recorded.extend(report.decisions.into_iter().map(|decision| decision.subject));
         assert_eq!(told.len() == pods.len(), 2 <= round, "{} after round {round}", told.len());
     }
     assert_eq!(recorded.len(), pods.len());
+}
+
+/// In a large cluster some node has more room before every run, so that all pods are evaluated in each.
+#[test]
+fn a_reason_that_is_no_news_is_recorded_once_in_five_minutes() {
+    // How many reasons a run records, in which so many pods from the first on have another one, and what the next run knows.
+    let recorded = |pods: &[Pod], changed: usize, known: &Memory, later: bool| {
+        let mut snapshot = snapshot(pods.to_vec());
+        snapshot.now = now() + whittle_solver::VALID_FOR * i32::from(later);
+        let options = whittle_snapshot::options(&Settings::default());
+        let mut plan = whittle_solver::solve(&snapshot.input(), &options);
+        assert_eq!(plan.left_out.len(), pods.len());
+        plan.left_out.iter_mut().take(changed).for_each(|left| left.reason = Reason::OptedOut);
+        let mut report = Report::default();
+        crate::write::record_all_left_out(&mut report, &plan, &snapshot, known);
+        (report.decisions.len(), Memory::after(&snapshot.input(), &options, &plan))
+    };
+    let mut pods: Vec<Pod> = (0..3).map(|at| pod(&format!("p{at}"), 8)).collect();
+    let (first, known) = recorded(&pods, 0, &Memory::default(), false);
+    assert_eq!(first, 3);
+    assert_eq!(recorded(&pods, 0, &known, false).0, 0, "the next run finds the same");
+    assert_eq!(recorded(&pods, 1, &known, false).0, 1, "another reason is recorded at once");
+    pods.push(pod("another", 8));
+    assert_eq!(recorded(&pods, 0, &known, false).0, 1, "and so is a pod that is new");
+    assert_eq!(recorded(&pods, 0, &known, true).0, 4, "all are recorded again after five minutes");
 }

@@ -8,7 +8,7 @@ use whittle_claims::{Claim, DecisionKind, Expectation, HELD_BACK, NOMINATION, ex
 use whittle_model::scheduling::{LeftOut, NewClaim, Plan, PodRef, PoolRejection, Reason};
 use whittle_ports::{ClusterEvent, Involved, Report, metrics};
 use whittle_snapshot::{Buffers, Snapshot, machine_key, pod_key};
-use whittle_solver::buffers;
+use whittle_solver::{Memory, buffers};
 use whittle_units::{SignedDuration, Timestamp};
 
 /// The condition of a pod that records whether the scheduler has found a node for it.
@@ -100,10 +100,12 @@ pub(crate) fn longest_wait(report: &mut Report, snapshot: &Snapshot, plan: &Plan
     }
 }
 
-/// Records why pods are unscheduled, of `LEFT_OUT_MAX` at most.
-pub(crate) fn record_all_left_out(report: &mut Report, plan: &Plan, snapshot: &Snapshot) {
+/// Records why pods are unscheduled, of `LEFT_OUT_MAX` at most, and of none again within `TOLD_EVERY` whose reason is `known`: in a large
+/// cluster something changes before every run, each of which evaluates all of them.
+pub(crate) fn record_all_left_out(report: &mut Report, plan: &Plan, snapshot: &Snapshot, known: &Memory) {
     let mut texts = Texts::new(snapshot);
-    for left in in_turn(new_reasons(plan, &snapshot.buffers), LEFT_OUT_MAX, snapshot.now) {
+    let is_news = |left: &&LeftOut| !known.has_reason(&left.pod.uid, &left.reason, snapshot.now);
+    for left in in_turn(new_reasons(plan, &snapshot.buffers).filter(is_news), LEFT_OUT_MAX, snapshot.now) {
         record_left_out(report, left, &mut texts);
     }
 }

@@ -35,6 +35,9 @@ pub const VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
 pub struct Memory {
     /// Hash of everything except nodes and pods, and of the span of [`VALID_FOR`] in which it was made: the memory ends with that span.
     general: u64,
+    /// Which span that was; 0 in records of earlier releases.
+    #[serde(skip_serializing_if = "is_zero")]
+    span: u64,
     /// Hash of all pods, as far as the constraints of other pods see them.
     neighbours: u64,
     /// By node; empty with more than `NODES_MAX` nodes.
@@ -51,6 +54,22 @@ pub struct Memory {
 /// A reason: category and message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct StoredReason(String, String);
+
+impl StoredReason {
+    fn of(reason: &Reason) -> Self {
+        let mut message = reason.to_string();
+        if let Some((end, _)) = message.char_indices().nth(MESSAGE_MAX) {
+            message.truncate(end);
+            message.push('…');
+        }
+        Self(reason.category().to_owned(), message)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
 
 /// A pod that had no place: a hash of everything that scheduling sees of it, whether its placement depends on other pods, and
 /// the position of its reason.
@@ -115,12 +134,7 @@ impl Memory {
         let mut pods: BTreeMap<String, StoredPod> = BTreeMap::new();
         for left in plan.left_out.iter().filter(|left| is_lasting(&left.reason)).take(PODS_MAX) {
             let Some(pod) = by_uid.get(left.pod.uid.as_str()) else { continue };
-            let mut message = left.reason.to_string();
-            if let Some((end, _)) = message.char_indices().nth(MESSAGE_MAX) {
-                message.truncate(end);
-                message.push('…');
-            }
-            let reason = StoredReason(left.reason.category().to_owned(), message);
+            let reason = StoredReason::of(&left.reason);
             let at = reasons.iter().position(|known| *known == reason).unwrap_or_else(|| {
                 reasons.push(reason);
                 reasons.len() - 1
@@ -139,7 +153,15 @@ impl Memory {
         } else {
             (input.nodes.iter().map(|node| (node.name().to_owned(), room(input, node))).collect(), 0)
         };
-        Self { general: general(input, options), neighbours: neighbours(input), rooms, nodes, reasons, pods }
+        Self { general: general(input, options), span: span_of(input.now), neighbours: neighbours(input), rooms, nodes, reasons, pods }
+    }
+
+    /// Whether a pass in the span of [`VALID_FOR`] that includes `now` left the pod out for this reason already. It may be one that every
+    /// pass evaluates, because some node has more room than before each time: then its reason is no news.
+    #[must_use]
+    pub fn has_reason(&self, uid: &str, reason: &Reason, now: Timestamp) -> bool {
+        let known = self.pods.get(uid).and_then(|StoredPod(_, _, at)| self.reasons.get(*at));
+        self.span == span_of(now) && known.is_some_and(|known| *known == StoredReason::of(reason))
     }
 
     /// Whether some node has more free capacity than before, or a node was removed, which frees limits and domains.
