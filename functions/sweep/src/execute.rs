@@ -15,10 +15,10 @@ use whittle_ports::{
     LaunchTemplateCleanup, Leases, NodePatch, Nodes, ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance,
     concurrently, metrics, publish_event, release_lease, save, unless_conflict, unless_outdated, write_mirror,
 };
-use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, InstanceId, SignedDuration, Timestamp};
 
 /// Mirrors written in one run; the next tick writes the rest.
-const MIRRORS_PER_RUN_MAX: usize = 200;
+pub(crate) const MIRRORS_PER_RUN_MAX: usize = 1000;
 /// Claims whose missing objects are looked up together, before the claims are ended: few enough that the look-ups never take all the time.
 const ENDINGS_PER_BATCH: usize = 16 * CONCURRENT_REQUESTS;
 /// A step is only begun with this much time left; the next tick finds the rest again.
@@ -266,18 +266,7 @@ impl<P: Rights> Executor<'_, P> {
             let hydrated = ports.cluster().patch_node(cluster, node, "", &patch).await.is_ok();
             report.count(if hydrated { "nodes_hydrated" } else { "hydrations_failed" });
         }
-        for name in findings.mirrors.iter().take(MIRRORS_PER_RUN_MAX) {
-            let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
-            // It may have been launched since it was listed, and its mirror been written.
-            let Ok(Some(newest)) = ports.store().get(&claim.value.key).await else { continue };
-            if !newest.value.is_live() {
-                continue;
-            }
-            report.count(match write_mirror(ports.cluster(), &newest.value).await {
-                BestEffort::Done => "mirrors_applied",
-                BestEffort::Failed => "mirrors_failed",
-            });
-        }
+        self.write_mirrors(&findings.mirrors, report).await;
         for name in &findings.delete_templates {
             if self.has_time() && ports.cloud().delete_launch_template(name).await.is_ok() {
                 report.count("templates_deleted");
@@ -285,11 +274,51 @@ impl<P: Rights> Executor<'_, P> {
         }
     }
 
+    /// Writes mirrors, many at once: after an upgrade they may be those of all claims.
+    async fn write_mirrors(&self, names: &[ClaimName], report: &mut Report) {
+        let names = in_turn(names, self.ports.clock().now());
+        for some in names.chunks(CONCURRENT_REQUESTS) {
+            if !self.has_time() {
+                return;
+            }
+            let written = concurrently(some.iter().map(|name| self.write_newest_mirror(name))).await;
+            for outcome in written {
+                match outcome {
+                    Some(BestEffort::Done) => report.count("mirrors_applied"),
+                    Some(BestEffort::Failed) => report.count("mirrors_failed"),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Writes the mirror of a claim as it is now: it may have been launched since it was listed, and its mirror been written. `None` if it
+    /// needs none, or cannot be read.
+    async fn write_newest_mirror(&self, name: &ClaimName) -> Option<BestEffort> {
+        let claim = self.find(name)?;
+        let newest = self.ports.store().get(&claim.value.key).await.ok().flatten()?;
+        if newest.value.is_live() { Some(write_mirror(self.ports.cluster(), &newest.value).await) } else { None }
+    }
+
+    /// Records whether a node is as its machine should be, with a report of its own.
+    async fn note_reporting(&self, found: &Consistency) -> (Result<(), HandleError>, Report) {
+        let mut report = Report::default();
+        let Some(claim) = self.find(&found.claim) else { return (Ok(()), report) };
+        let outcome = note_consistency(self.ports, claim, found, &mut report).await;
+        (outcome, report)
+    }
+
     async fn record_notes(&mut self, findings: &Findings, report: &mut Report) {
-        for found in &findings.consistency {
-            let Some(claim) = self.find(&found.claim).filter(|_| self.has_time()) else { continue };
-            let outcome = note_consistency(self.ports, claim, found, report).await;
-            self.keep_failure(outcome);
+        // Each node has one when it has joined: of thousands, one after another would take the time of several runs from all that follows.
+        for some in findings.consistency.chunks(CONCURRENT_REQUESTS) {
+            if !self.has_time() {
+                break;
+            }
+            let noted = concurrently(some.iter().map(|found| self.note_reporting(found))).await;
+            for (outcome, part) in noted {
+                report.absorb(part);
+                self.keep_failure(outcome);
+            }
         }
         for name in &findings.demote {
             let Some(claim) = self.find(name).filter(|_| self.has_time()) else { continue };
@@ -309,6 +338,17 @@ impl<P: Rights> Executor<'_, P> {
             }
         }
     }
+}
+
+/// As many of these claims as one run writes mirrors of, beginning with others in each minute if there are more: those that a policy
+/// refuses are found again each time, and would keep all others back.
+pub(crate) fn in_turn(names: &[ClaimName], now: Timestamp) -> Vec<&ClaimName> {
+    if names.len() <= MIRRORS_PER_RUN_MAX {
+        return names.iter().collect();
+    }
+    let minute = usize::try_from(now.as_second().div_euclid(60)).unwrap_or_default();
+    let (earlier, later) = names.split_at(minute.wrapping_mul(MIRRORS_PER_RUN_MAX) % names.len());
+    later.iter().chain(earlier).take(MIRRORS_PER_RUN_MAX).collect()
 }
 
 /// Requests the deletion of a claim and sends the doorbell. Returns whether its pods have to be scheduled again.

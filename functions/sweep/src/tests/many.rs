@@ -3,18 +3,19 @@
 use super::over_sim::{still, sweep};
 use super::{after, begun, node};
 use crate::compare::{Ending, Findings, Missing};
-use crate::execute::Executor;
+use crate::execute::{Executor, MIRRORS_PER_RUN_MAX, in_turn};
+use crate::health::Consistency;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use whittle_api::karpenter::NodePool;
+use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, conditions};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Sighting, Stored};
 use whittle_ports::{Adapters, ClaimStore, ClusterEvent, HandleError, Involved, ObjectKind, Queues, RecordReader, Report, Settings};
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 use whittle_testkit::{TestWorld, at, joined, machine, pool_named};
-use whittle_units::{ClusterName, SignedDuration};
+use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
 /// A serving claim that expires at second 100.
 fn claim_of(number: usize) -> Claim {
@@ -238,4 +239,45 @@ fn drift_for_which_there_is_no_time_is_left_to_the_next_sweep() {
         block_on(crate::store_drift(Adapters::all(&ports), &drifted(&claims), &mut report)).unwrap();
         assert_eq!((noted(&world), report.counted("handed_over")), (expected, 1), "sixteen are written at once");
     }
+}
+
+#[test]
+fn mirrors_of_many_claims_are_written_and_none_of_a_claim_that_is_gone_by_now() {
+    let world = still();
+    let mut claims = keep(&world, 40);
+    let gone = Stored { value: claim_of(40), revision: claims[0].revision };
+    claims.push(gone);
+    let mirrors = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
+    let (outcome, report) = execute(&world.ports(), "c", &claims, Findings { mirrors, ..Findings::default() });
+    assert_eq!((outcome, report.counted("mirrors_applied"), report.counted("mirrors_failed")), (Ok(()), 40, 0));
+    let has_mirror = |number: usize| world.get::<NodeClaim>(claims[number].value.key.name.as_str()).is_some();
+    assert_eq!([0, 39, 40].map(has_mirror), [true, true, false]);
+}
+
+/// A policy may refuse the mirrors of a whole pool, however often they are written.
+#[test]
+fn with_more_mirrors_than_a_run_writes_each_has_its_turn() {
+    let names: Vec<ClaimName> = (0..2 * MIRRORS_PER_RUN_MAX + 500).map(|number| ClaimName::new(format!("n-{number:05}"))).collect();
+    let of_minute = |minute: i64| in_turn(&names, at(60 * minute));
+    let written: BTreeSet<&ClaimName> = (0..3).flat_map(of_minute).collect();
+    assert_eq!((of_minute(0).len(), written.len()), (MIRRORS_PER_RUN_MAX, names.len()));
+    let few = &names[..MIRRORS_PER_RUN_MAX];
+    assert!(in_turn(few, at(60)).into_iter().eq(few), "all of them, in their order");
+}
+
+#[test]
+fn the_consistency_of_many_nodes_is_noted_but_of_claims_that_were_changed_meanwhile() {
+    let world = still();
+    let claims = keep(&world, 40);
+    let changed = Claim { pods_fingerprint: Some(7), ..claims[3].value.clone() };
+    block_on(world.ports().update(&changed, claims[3].revision)).unwrap();
+    let consistency = claims.iter().map(|claim| Consistency { claim: claim.value.key.name.clone(), issues: Vec::new() }).collect();
+    let findings = Findings { consistency, ..Findings::default() };
+    let (outcome, report) = execute(&with_time(&world, SignedDuration::from_secs(1)), "c", &claims, findings.clone());
+    assert_eq!((outcome, report.counted("consistency_noted")), (Ok(()), 0), "none is begun without the time for it");
+    let (outcome, report) = execute(&world.ports(), "c", &claims, findings);
+    assert_eq!((outcome, report.counted("consistency_noted")), (Ok(()), 39));
+    let is_consistent = |number: usize| conditions::is_true(&stored(&world)[number].value.conditions, conditions::CONSISTENT_STATE_FOUND);
+    assert_eq!([0, 3, 39].map(is_consistent), [true, false, true]);
+    assert_eq!(world.claim(&changed.key), changed);
 }
