@@ -34,7 +34,6 @@ pub(crate) fn together(nodes: All<Node>, seldom: ClusterObjects, often: ClusterO
         volumes: seldom.volumes,
         storage_classes: seldom.storage_classes,
         csi_nodes: seldom.csi_nodes,
-        volume_attachments: seldom.volume_attachments,
         unreadable,
         ..often
     }
@@ -61,10 +60,11 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(Often { objects, is_unchanged })
     }
 
-    /// What is not followed, and is no reason for a look of its own.
+    /// What is not followed, and is no reason for a look of its own. Attached volumes are not among it: the drain of a node needs its own,
+    /// and a decision none of the tens of thousands in a large cluster.
     pub(crate) async fn read_seldom(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let (newest, cached) = (Consistency::Newest, Consistency::Cached);
-        let (daemon_sets, namespaces, priority_classes, volume_claims, volumes, storage_classes, csi_nodes, volume_attachments) = try_join!(
+        let (daemon_sets, namespaces, priority_classes, volume_claims, volumes, storage_classes, csi_nodes) = try_join!(
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
@@ -73,7 +73,6 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list(cluster, newest, None),
             self.list(cluster, cached, None),
             self.followed(cluster),
-            self.list(cluster, cached, None),
         )?;
         let mut unreadable = Vec::new();
         Ok(ClusterObjects {
@@ -84,7 +83,6 @@ impl<A: ClusterAccess> Clusters<A> {
             volumes: volumes.into_items(&mut unreadable),
             storage_classes: storage_classes.into_items(&mut unreadable),
             csi_nodes: csi_nodes.into_items(&mut unreadable).into_inner(),
-            volume_attachments: volume_attachments.into_items(&mut unreadable),
             unreadable,
             ..ClusterObjects::default()
         })
@@ -98,7 +96,7 @@ impl<A: ClusterAccess> Clusters<A> {
     /// Keeps what was read at this time for quiet looks.
     pub(crate) async fn keep_seldom(&self, cluster: &ClusterName, seen_at: Timestamp, read: &ClusterObjects) {
         let Ok(endpoint) = self.endpoint(cluster).await else { return };
-        let volumes = read.volume_claims.len() + read.volumes.len() + read.volume_attachments.len() + read.csi_nodes.len();
+        let volumes = read.volume_claims.len() + read.volumes.len() + read.csi_nodes.len();
         let others = read.daemon_sets.len() + read.namespaces.len() + read.priority_classes.len() + read.storage_classes.len();
         // What cannot be read now may be readable at any time.
         let is_kept = read.unreadable.is_empty() && self.keeper.admits(cluster, "seldom", volumes + others);

@@ -410,6 +410,16 @@ async fn attachments_are_newest_and_claims_of_volumes_are_read_only_beside_them(
     assert!(!attachments.iter().any(|head| head.contains("resourceVersion=0")), "a stale list could end the wait early");
 }
 
+#[tokio::test]
+async fn a_look_for_a_decision_lists_no_attachments() {
+    let server = with_volumes();
+    let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::All, None).await.expect("it answers");
+    assert!(objects.volume_attachments.is_empty() && objects.unreadable.is_empty());
+    let heads = server.heads.lock().expect("the lock is not poisoned");
+    let lists = |kind: &str| heads.iter().filter(|head| head.contains(&format!("/{kind}?"))).count();
+    assert_eq!((lists("volumeattachments"), lists("persistentvolumeclaims"), lists("persistentvolumes")), (0, 1, 1), "{heads:?}");
+}
+
 /// An API server that validates whole objects, with one NodePool, and the requests that write it.
 fn validating(nodeclass: &'static str) -> Server {
     Server::answering(move |_, head| {

@@ -56,7 +56,7 @@ impl ClusterError {
 /// Which objects of a cluster to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Everything that a decision needs.
+    /// Everything that a decision needs. Which volumes are attached matters to drains alone.
     All,
     /// Nodes, NodeClaims, NodePools and node classes.
     Nodes,

@@ -92,7 +92,7 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
         table.values().cloned().collect()
     }
     match scope {
-        Scope::All => objects.snapshot(),
+        Scope::All => ClusterObjects { volume_attachments: Vec::new(), ..objects.snapshot() },
         Scope::Nodes => ClusterObjects {
             nodes: all(&objects.nodes),
             node_claims: all(&objects.node_claims),

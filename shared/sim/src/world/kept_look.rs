@@ -83,7 +83,6 @@ impl World {
             volumes: old.volumes.clone(),
             storage_classes: old.storage_classes.clone(),
             csi_nodes: old.csi_nodes.clone(),
-            volume_attachments: old.volume_attachments.clone(),
             unreadable,
             ..seen
         })
