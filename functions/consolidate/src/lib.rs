@@ -117,13 +117,16 @@ impl<P: Rights> Run<'_, P> {
         } else {
             let moved = self.advance_commands(&snapshot, &mut stored).await?;
             if moved {
-                // Claims that are now being deleted must count as such before anything else is decided.
+                // Claims that are now being deleted must count as such before anything else is decided. The old snapshot goes first:
+                // while it holds the lists that are kept, these are copied to be brought up to date, be it 100,000 pods.
+                drop(snapshot);
                 snapshot = load(self.ports, self.settings, cluster).await?;
             }
             snapshot.mark_deleting(stored.value.deleting().cloned());
         }
         if self.reconcile_static_pools(&snapshot, &mut stored).await? {
             // Machines that were just requested or marked for deletion count before anything else is decided.
+            drop(snapshot);
             snapshot = load(self.ports, self.settings, cluster).await?;
             snapshot.mark_deleting(stored.value.deleting().cloned());
         }
