@@ -232,7 +232,12 @@ fn of_received(reason: String) -> QueueError {
 
 impl Queues for SqsQueues {
     async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
-        self.send_message(doorbell, delay, None).await
+        // All are tried before the first failure is returned: it says nothing about the others.
+        let mut outcome = Ok(());
+        for part in doorbell.parts() {
+            outcome = outcome.and(self.send_message(part, delay, None).await);
+        }
+        outcome
     }
 
     async fn send_seen(&self, doorbell: Doorbell, seen: &str) -> Result<(), QueueError> {

@@ -17,6 +17,9 @@ const DEDUPLICATION_WINDOW_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// to a minute.
 const EARLY_MAX: SignedDuration = SignedDuration::from_secs(3);
 
+/// Claims in one message: a name has up to 253 characters, and a queue takes messages of 256 KiB unless it is told otherwise.
+const CLAIMS_PER_MESSAGE: usize = 1000;
+
 /// How a delayed doorbell is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
@@ -138,6 +141,17 @@ impl Doorbell {
             hash.write(seen.as_bytes());
             format!("seen-{:016x}", hash.finish())
         })
+    }
+    /// The doorbells that say the same in messages of bounded size: mostly the one that it is.
+    #[must_use]
+    pub fn parts(self) -> Vec<Self> {
+        match self {
+            Self::Launch { cluster, claims } if claims.len() > CLAIMS_PER_MESSAGE => {
+                let part = |some: &[ClaimName]| Self::Launch { cluster: cluster.clone(), claims: some.to_vec() };
+                claims.chunks(CLAIMS_PER_MESSAGE).map(part).collect()
+            }
+            doorbell => vec![doorbell],
+        }
     }
     /// How it is sent if it is due in `delay`.
     #[must_use]

@@ -242,6 +242,37 @@ fn doorbells_are_sent_to_the_queue_of_their_kind() {
     assert!(without_queue.reason.contains("no queue"), "{without_queue}");
 }
 
+/// A plan for a hundred thousand pods may have so many claims.
+#[test]
+fn a_doorbell_for_thousands_of_claims_is_several_messages_that_a_queue_takes() {
+    let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
+    let failed = json!({"__type": "AccessDenied", "message": "no"}).to_string();
+    let urls = QueueUrls { launch: "https://sqs/1/launch".into(), ..QueueUrls::default() };
+    // Whether all messages were accepted, and the claims in each of them.
+    let rung = |claims: usize, first: (u16, &str)| {
+        let name = |number: usize| whittle_units::ClaimName::new(format!("{}-{number:05}", "n".repeat(247)));
+        let wire = Wire::answering([first, (200, sent.as_str()), (200, sent.as_str())]);
+        let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls.clone(), clock());
+        let doorbell = Doorbell::Launch { cluster: "demo".into(), claims: (0..claims).map(name).collect() };
+        let outcome = run(queues.send_now(doorbell));
+        let (mut names, mut counts) = (Vec::new(), Vec::new());
+        for body in wire.bodies() {
+            let body = serde_json::from_str::<Value>(&body).unwrap()["MessageBody"].as_str().unwrap().to_owned();
+            assert!(body.len() < 256 * 1024, "{} bytes", body.len());
+            let Doorbell::Launch { claims, .. } = serde_json::from_str::<Doorbell>(&body).unwrap() else { panic!("it rings launch") };
+            counts.push(claims.len());
+            names.extend(claims);
+        }
+        assert!(names.into_iter().eq((0..claims).map(name)), "each claim is in one message");
+        (outcome.is_ok(), counts)
+    };
+    let accepted = (200, sent.as_str());
+    assert_eq!(rung(0, accepted), (true, vec![0]), "all that are due");
+    assert_eq!(rung(1000, accepted), (true, vec![1000]));
+    assert_eq!(rung(2500, accepted), (true, vec![1000, 1000, 500]));
+    assert_eq!(rung(2500, (400, failed.as_str())), (false, vec![1000, 1000, 500]), "the others are sent all the same");
+}
+
 #[test]
 fn messages_of_several_clusters_name_theirs_in_standard_queues_too() {
     let sent = json!({"MessageId": "1", "MD5OfMessageBody": "x"}).to_string();
