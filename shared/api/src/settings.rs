@@ -64,7 +64,8 @@ pub fn from_config_map(map: &ConfigMap) -> Result<Read, Vec<SettingsError>> {
     collect(&origin, map.data.iter().map(|(key, value)| (key.clone(), value.clone())))
 }
 
-/// Reads Helm values: `settings.aws.*` and `settings.*`, or the older layout with the same keys at the top.
+/// Reads Helm values: `settings.aws.*` and `settings.*`, or the older layout with the same keys at the top; and the variables of
+/// `controller.env`, the only place for settings that the chart has no key for, such as `SCHEDULER_CONFIG`.
 ///
 /// # Errors
 /// Text that is not YAML, and all values that cannot be parsed.
@@ -75,6 +76,8 @@ pub fn from_helm_values(file: &str, text: &str) -> Result<Read, Vec<SettingsErro
     for document in &documents {
         flatten(document, "", &mut pairs);
     }
+    // The chart writes them behind its own variables, and of two with one name the last counts.
+    pairs.sort_by_key(|(key, _)| key.starts_with(VARIABLES));
     collect(file, pairs.into_iter())
 }
 
@@ -104,6 +107,8 @@ enum Meaning {
     Gate(&'static str),
     /// All gates as a list, `Drift=true,…`.
     Gates,
+    /// Whether pods with resourceClaims are left aside; here they always are.
+    IgnoreDra,
     Nothing(&'static str),
 }
 
@@ -126,7 +131,14 @@ const ENVIRONMENT: &[(&str, Meaning)] = &[
     ("AMI_REFRESH_INTERVAL", Meaning::Nothing(CLASS_REFRESH)),
     ("SUBNET_REFRESH_INTERVAL", Meaning::Nothing(CLASS_REFRESH)),
     ("AWS_FEATURE_GATES", Meaning::Nothing(EXPRESSIONS)),
+    ("IGNORE_DRA_REQUESTS", Meaning::IgnoreDra),
+    ("LOG_LEVEL", Meaning::Nothing(LOG_LEVEL)),
 ];
+
+/// Where the values of a chart have variables of the controller's environment: a list of names and values.
+const VARIABLES: &str = "controller.env";
+/// What the key of a variable ends with whose value is in another object.
+const ELSEWHERE: &str = "valueFrom";
 
 /// Keys of the ConfigMap and the charts, without `settings.`, and for `clusterName` also without `aws.`.
 const KEYS: &[(&str, Meaning)] = &[
@@ -154,8 +166,8 @@ const KEYS: &[(&str, Meaning)] = &[
     ("disableDryRun", Meaning::Nothing(DRY_RUNS)),
     ("amiRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
     ("subnetRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
-    ("ignoreDRARequests", Meaning::Nothing("pods with resourceClaims get no node, as by Karpenter's default")),
-    ("logLevel", Meaning::Nothing("set the stack's parameter LogLevel instead")),
+    ("ignoreDRARequests", Meaning::IgnoreDra),
+    ("logLevel", Meaning::Nothing(LOG_LEVEL)),
     ("featureGates.nodeRepair", Meaning::Nothing("set the stack's parameter NodeRepair instead")),
     ("featureGates.staticCapacity", Meaning::Nothing("set the stack's parameter StaticCapacity instead, which is true by default")),
     ("featureGates.reservedCapacity", Meaning::Nothing("capacity reservations that node classes select are always used")),
@@ -171,11 +183,25 @@ const ZONAL_SHIFT: &str = "set the stack's parameter ZonalShift instead";
 const DRY_RUNS: &str = "set the stack's parameter NodeClassDryRuns instead, which says the opposite";
 const CLASS_REFRESH: &str = "set the stack's parameter ClassRefreshMinutes instead";
 const EXPRESSIONS: &str = "set the stack's parameter NodeClassExpressions instead";
+const LOG_LEVEL: &str = "set the stack's parameter LogLevel instead";
 
+const DRA_IGNORED: &str = "pods with resourceClaims get no node, as by Karpenter's default";
+const DRA_PLANNED: &str = "pods with resourceClaims get no node here, while Karpenter launches nodes for them by this setting: keep a node \
+                           group for these pods, or ask for the devices as extended resources";
+const VALUE_ELSEWHERE: &str = "its value is in another object: set the stack's parameter that docs/parameters.md names for it";
 const NO_CONTROLLER: &str = "there is no controller in the cluster that it could apply to";
 
 fn meaning(key: &str) -> Meaning {
     let find = |table: &[(&str, Meaning)], key: &str| table.iter().find(|(name, _)| *name == key).map(|(_, meaning)| *meaning);
+    if let Some(variable) = key.strip_prefix(VARIABLES).and_then(|rest| rest.strip_prefix('.')) {
+        let elsewhere = variable.strip_suffix(ELSEWHERE).and_then(|rest| rest.strip_suffix('.'));
+        return match find(ENVIRONMENT, elsewhere.unwrap_or(variable)) {
+            None => Meaning::Nothing(NO_CONTROLLER),
+            Some(Meaning::Nothing(why)) => Meaning::Nothing(why),
+            Some(_) if elsewhere.is_some() => Meaning::Nothing(VALUE_ELSEWHERE),
+            Some(meaning) => meaning,
+        };
+    }
     let short = key.strip_prefix("settings.").unwrap_or(key);
     let short = short.strip_prefix("aws.").unwrap_or(short);
     if short.starts_with("tags.") || short == "tags" {
@@ -189,7 +215,13 @@ fn collect(origin: &str, pairs: impl Iterator<Item = (String, String)>) -> Resul
     for (key, value) in pairs {
         let meaning = meaning(&key);
         let key = words::printable(&key).into_owned();
-        if let Meaning::Nothing(why) = meaning {
+        let unused = match meaning {
+            Meaning::Nothing(why) => Some(why),
+            Meaning::IgnoreDra if value.trim() == "false" => Some(DRA_PLANNED),
+            Meaning::IgnoreDra => Some(DRA_IGNORED),
+            _ => None,
+        };
+        if let Some(why) = unused {
             read.ignored.push(Ignored { key, why });
         } else if let Err(message) = assign(&mut read.settings, meaning, value.trim()) {
             errors.push(SettingsError { origin: origin.to_owned(), key, message });
@@ -226,7 +258,7 @@ fn assign(settings: &mut GlobalSettings, meaning: Meaning, value: &str) -> Resul
                 settings.feature_gates.insert(name.trim().to_owned(), switch(on.trim())?);
             }
         }
-        Meaning::Nothing(_) => {}
+        Meaning::IgnoreDra | Meaning::Nothing(_) => {}
     }
     Ok(())
 }
@@ -252,7 +284,8 @@ fn flatten(node: &Node, path: &str, pairs: &mut Vec<(String, String)>) {
     match &node.content {
         Content::Scalar(scalar) if !node.is_null() => pairs.push((path.to_owned(), scalar.as_key())),
         Content::Scalar(_) => {}
-        // No setting of ours is a list; its key is named once.
+        Content::List(items) if path == VARIABLES => pairs.extend(items.iter().filter_map(variable)),
+        // No other setting is a list; its key is named once.
         Content::List(_) => pairs.push((path.to_owned(), String::new())),
         Content::Map(entries) => {
             for entry in entries {
@@ -260,6 +293,16 @@ fn flatten(node: &Node, path: &str, pairs: &mut Vec<(String, String)>) {
                 flatten(&entry.value, &below, pairs);
             }
         }
+    }
+}
+
+/// A variable of the controller's environment and its value; one without a name is none.
+fn variable(entry: &Node) -> Option<(String, String)> {
+    let key = format!("{VARIABLES}.{}", entry.get("name")?.text()?);
+    match entry.get("value").filter(|value| !value.is_null()).map(|value| &value.content) {
+        Some(Content::Scalar(scalar)) => Some((key, scalar.as_key())),
+        _ if entry.get(ELSEWHERE).is_some() => Some((format!("{key}.{ELSEWHERE}"), String::new())),
+        _ => Some((key, String::new())),
     }
 }
 

@@ -66,12 +66,13 @@ fn every_setting_is_validated() {
 #[test]
 fn a_setting_of_todays_karpenter_names_the_parameter_that_stands_for_it() {
     let template = include_str!("../../../../template.yaml");
-    let variables: BTreeMap<String, String> = ENVIRONMENT.iter().map(|(name, _)| ((*name).to_owned(), String::new())).collect();
-    let chart = "settings:\n  preferencePolicy: Ignore\n  minValuesPolicy: BestEffort\n  enableZonalShift: true\n  disableDryRun: true\n  \
-                 amiRefreshInterval: 5m\n  featureGates: {nodeRepair: true, staticCapacity: true}\n  \
+    let parameters = ENVIRONMENT.iter().filter(|(_, meaning)| !matches!(meaning, Meaning::IgnoreDra));
+    let variables: BTreeMap<String, String> = parameters.map(|(name, _)| ((*name).to_owned(), String::new())).collect();
+    let chart = "logLevel: debug\nsettings:\n  preferencePolicy: Ignore\n  minValuesPolicy: BestEffort\n  enableZonalShift: true\n  \
+                 disableDryRun: true\n  amiRefreshInterval: 5m\n  featureGates: {nodeRepair: true, staticCapacity: true}\n  \
                  awsFeatureGates: {nodeClassCEL: true}\n";
     for read in [from_helm_values("f", chart).unwrap(), from_environment(&variables).unwrap()] {
-        assert_eq!(read.ignored.len(), 8, "{:?}", read.ignored);
+        assert_eq!(read.ignored.len(), 9, "{:?}", read.ignored);
         for Ignored { key, why } in &read.ignored {
             let name = why.strip_prefix("set the stack's parameter ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
             assert!(template.contains(&format!("\n  {name}:\n    Type: ")), "{key}: template.yaml has no parameter {name:?}");
@@ -91,4 +92,41 @@ fn what_is_always_on_is_not_said_to_need_a_controller() {
         ("controller.resources", true),
     ];
     assert_eq!(told, want);
+}
+
+#[test]
+fn variables_of_the_controller_are_settings_and_those_of_the_chart_give_way_to_them() {
+    let chart = "controller:\n  env:\n    - {name: SCHEDULER_CONFIG, value: 'podTopologySpread: {}'}\n    \
+                 - {name: RESERVED_ENIS, value: \"1\"}\n    \
+                 - {name: FEATURE_GATES, value: SpotToSpotConsolidation=true}\n    - {name: AWS_REGION, value: eu-west-1}\n    \
+                 - {name: BATCH_MAX_DURATION}\n    - {value: none}\n\
+                 settings: {reservedENIs: \"0\", batchMaxDuration: 20s, featureGates: {spotToSpotConsolidation: false}}\n";
+    let read = from_helm_values("f", chart).unwrap();
+    assert_eq!(read.settings.reserved_enis, Some(1));
+    assert_eq!(read.settings.feature_gates, [("SpotToSpotConsolidation".to_owned(), true)].into());
+    assert_eq!(read.settings.batch_max_duration.unwrap().to_string(), "20s", "an empty one says nothing");
+    let told: Vec<String> = read.ignored.iter().map(ToString::to_string).collect();
+    let scheduler = "controller.env.SCHEDULER_CONFIG is not used: set the stack's parameter SchedulerConfig instead";
+    assert_eq!(told, [scheduler.to_owned(), format!("controller.env.AWS_REGION is not used: {NO_CONTROLLER}")]);
+    assert_eq!(from_helm_values("f", "controller: {env: []}\n").unwrap(), Read::default(), "the chart's default says nothing");
+}
+
+#[test]
+fn variables_whose_value_is_in_another_object_are_told() {
+    let secret = "valueFrom: {secretKeyRef: {name: s, key: k}}";
+    let chart = format!("controller: {{env: [{{name: RESERVED_ENIS, {secret}}}, {{name: SCHEDULER_CONFIG, {secret}}}]}}\n");
+    let read = from_helm_values("f", &chart).unwrap();
+    assert_eq!(read.settings, GlobalSettings::default());
+    let told: Vec<(&str, &str)> = read.ignored.iter().map(|ignored| (ignored.key.as_str(), ignored.why)).collect();
+    let scheduler = "set the stack's parameter SchedulerConfig instead";
+    let wanted = [("controller.env.RESERVED_ENIS.valueFrom", VALUE_ELSEWHERE), ("controller.env.SCHEDULER_CONFIG.valueFrom", scheduler)];
+    assert_eq!(told, wanted);
+}
+
+#[test]
+fn who_has_nodes_for_resource_claims_is_told_that_there_are_none_here() {
+    let why = |chart: &str| from_helm_values("f", chart).unwrap().ignored[0].why;
+    assert_eq!(why("settings: {ignoreDRARequests: true}\n"), DRA_IGNORED);
+    assert_eq!(why("settings: {ignoreDRARequests: false}\n"), DRA_PLANNED);
+    assert_eq!(why("controller: {env: [{name: IGNORE_DRA_REQUESTS, value: \"false\"}]}\n"), DRA_PLANNED);
 }
