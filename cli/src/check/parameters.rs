@@ -56,6 +56,11 @@ fn instead_of(key: &str) -> String {
         "BATCH_MAX_DURATION" => "PlanDelayMaxSeconds",
         "BATCH_IDLE_DURATION" => "PlanDelaySeconds",
         "INTERRUPTION_QUEUE" => return "nothing to set: the stack has a queue of its own".to_owned(),
+        // It counts in the hash of a node class, and the NodeClaims have the hash with Karpenter's.
+        "CLUSTER_CA_BUNDLE" => {
+            let drift = "if this is another one, all nodes of Karpenter drift when they are adopted, and are replaced within the budgets";
+            return format!("nothing to set: the certificate authority of the cluster is looked up in EKS; {drift}");
+        }
         _ => return "nothing to set: it is looked up".to_owned(),
     };
     format!("the stack's parameter {parameter}")
@@ -92,6 +97,8 @@ mod tests {
         assert_eq!(gates, [wanted]);
         let looked_up = shown(&[("CLUSTER_ENDPOINT", "https://a"), ("INTERRUPTION_QUEUE", "q")]);
         assert!(looked_up.len() == 2 && looked_up.iter().all(|line| line.contains(" (nothing to set: ")), "{looked_up:?}");
+        let bundle = shown(&[("CLUSTER_CA_BUNDLE", "YQ==")]);
+        assert!(bundle[0].contains("(nothing to set: ") && bundle[0].contains("drift when they are adopted"), "{bundle:?}");
         assert!(shown(&[]).is_empty());
     }
 
