@@ -269,9 +269,11 @@ pub(super) fn block_devices() -> Schema {
     .rule("has(self.snapshotID) || has(self.volumeSize)", "the size is not known: give volumeSize, or a snapshotID", |ebs| {
         has(ebs, "snapshotID") || has(ebs, "volumeSize")
     })
-    .rule("!has(self.volumeInitializationRate) || has(self.snapshotID)", "volumeInitializationRate needs a snapshotID", |ebs| {
-        !has(ebs, "volumeInitializationRate") || has(ebs, "snapshotID")
-    });
+    .rule(
+        "!has(self.volumeInitializationRate) || (has(self.snapshotID) && self.snapshotID != '')",
+        "volumeInitializationRate needs a snapshotID",
+        |ebs| !has(ebs, "volumeInitializationRate") || !str_of(ebs, "snapshotID").is_empty(),
+    );
     list(object([
         may("deviceName", text().about("name of the device, /dev/xvda")),
         may("ebs", ebs),

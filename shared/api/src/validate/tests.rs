@@ -293,3 +293,19 @@ fn an_object_may_be_as_large_as_a_request_and_is_stored_up_to_half_of_it() {
     assert!(matches!(size(&sized(3 * 1024 * 1024)), Size::BeyondEtcd(_)));
     assert!(matches!(size(&sized(3 * 1024 * 1024 + 1)), Size::BeyondRequest(_)));
 }
+
+#[test]
+fn a_rate_of_initialization_needs_the_name_of_a_snapshot() {
+    let errors = |snapshot: &str| {
+        let ebs = json!({"volumeSize": "10Gi", "volumeInitializationRate": 100, "snapshotID": snapshot});
+        let spec = json!({
+            "role": "r",
+            "amiSelectorTerms": [{"alias": "al2023@latest"}],
+            "subnetSelectorTerms": [{"id": "subnet-1"}],
+            "securityGroupSelectorTerms": [{"id": "sg-1"}],
+            "blockDeviceMappings": [{"deviceName": "/dev/xvda", "ebs": ebs}],
+        });
+        document("karpenter.k8s.aws/v1", "EC2NodeClass", &json!({"metadata": {"name": "a"}, "spec": spec})).len()
+    };
+    assert_eq!((errors("snap-1"), errors("")), (0, 1));
+}
