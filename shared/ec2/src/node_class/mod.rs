@@ -182,7 +182,7 @@ pub fn refusal(class: &Ec2NodeClass, settings: &Settings) -> Option<String> {
         Ok(kubelet) => refused_user_data(class, &kubelet, &cluster),
         Err(refused) => Some(refused),
     };
-    let refused = unknown_family(class).or_else(of_node).or_else(|| refusals::of_ec2(class));
+    let refused = unusable_family(class).or_else(of_node).or_else(|| refusals::of_ec2(class));
     refused.map(|refused| refused.message)
 }
 
@@ -193,7 +193,7 @@ fn refused_user_data(class: &Ec2NodeClass, kubelet: &Kubelet, cluster: &ClusterA
 
 /// The checks of aws 18.4 that need no call of EC2, in their order.
 fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&ConditionValue]) -> ConditionValue {
-    if let Some(refused) = unknown_family(class) {
+    if let Some(refused) = unusable_family(class) {
         return refused;
     }
     if class.spec.family() == AmiFamily::Al2023 && checks.cluster.service_cidr.is_empty() {
@@ -223,9 +223,20 @@ fn validation(class: &Ec2NodeClass, checks: Checks<'_>, dependencies: &[&Conditi
     })
 }
 
-fn unknown_family(class: &Ec2NodeClass) -> Option<ConditionValue> {
-    let name = class.spec.unknown_family()?;
-    Some(ConditionValue::no("UnknownAMIFamily", format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", "))))
+/// Why the family of a class is none, or not that of its images: nodes of Custom are planned with Linux, whatever an alias selects.
+fn unusable_family(class: &Ec2NodeClass) -> Option<ConditionValue> {
+    if let Some(name) = class.spec.unknown_family() {
+        let message = format!("spec.amiFamily {name:?} is none of {}", AmiFamily::NAMES.join(", "));
+        return Some(ConditionValue::no("UnknownAMIFamily", message));
+    }
+    let (alias, _) = class.spec.alias()?;
+    let windows = AmiFamily::of_alias(alias).filter(|family| family.is_windows() && class.spec.family() == AmiFamily::Custom)?;
+    let message = format!(
+        "spec.amiFamily: nodes of Custom are planned with Linux, and the alias in spec.amiSelectorTerms selects images of Windows: leave \
+         spec.amiFamily out, or write {}",
+        windows.name()
+    );
+    Some(ConditionValue::no("UnsupportedAMIFamily", message))
 }
 
 /// The kubelet settings of a class, if a kubelet would start with them and its family has them.

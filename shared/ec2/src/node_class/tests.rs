@@ -296,6 +296,24 @@ fn user_data_with_which_nodes_would_not_start_make_a_class_not_ready() {
     assert_eq!(of("Ubuntu2404", ""), ["ValidationSucceeded=False UnknownAMIFamily"]);
 }
 
+#[test]
+fn images_of_windows_are_never_launched_as_custom() {
+    let spec = |family: &str, alias: &str| json!({"amiFamily": family, "amiSelectorTerms": [{"alias": alias}]});
+    let of = |family: &str, alias: &str| unready_conditions(spec(family, alias), |_| {}).0;
+    for alias in ["windows2019@latest", "windows2022@latest", "windows2025@latest"] {
+        assert_eq!(of("Custom", alias), ["ValidationSucceeded=False UnsupportedAMIFamily"], "{alias}");
+    }
+    assert_eq!(of("Windows2022", "windows2022@latest"), [""; 0]);
+    assert_eq!(of("Custom", "al2023@latest"), [""; 0], "Linux, with user data of the user's own");
+    let refused = |family: &str| {
+        let class: Ec2NodeClass =
+            serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec(family, "windows2022@latest")})).unwrap();
+        refusal(&class, standard().settings)
+    };
+    assert!(refused("Custom").unwrap().ends_with("leave spec.amiFamily out, or write Windows2022"));
+    assert_eq!(refused("Windows2022"), None);
+}
+
 /// The status of the condition about validation, and its message.
 fn validation_of(spec: Value) -> (whittle_api::ConditionStatus, String) {
     let class: Ec2NodeClass = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
