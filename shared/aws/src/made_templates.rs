@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn a_template_is_known_for_some_time_or_until_all_are_forgotten() {
-        let ways: [(fn(&MadeTemplates, &str, Timestamp), i64); 2] =
-            [(MadeTemplates::remember_new, 309), (MadeTemplates::remember_found, 39)];
+        type Remember = fn(&MadeTemplates, &str, Timestamp);
+        let ways: [(Remember, i64); 2] = [(MadeTemplates::remember_new, 309), (MadeTemplates::remember_found, 39)];
         for (remember, last) in ways {
             let made = MadeTemplates::default();
             remember(&made, "one", at(10));

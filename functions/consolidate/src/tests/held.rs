@@ -38,7 +38,8 @@ fn a_command_waits_for_an_old_claim_that_cannot_be_read_until_it_is_too_old_and_
 fn a_pass_ends_nothing_while_a_node_claim_has_no_claim_or_karpenter_runs() {
     let object = "lease/karpenter-leader-election in namespace kube-system".to_owned();
     let sign = KarpenterSign { object, renewed_at: None };
-    let reasons: [(&str, &dyn Fn(&TestWorld)); 2] = [
+    type Hold<'h> = &'h dyn Fn(&TestWorld);
+    let reasons: [(&str, Hold<'_>); 2] = [
         ("held_for_adoption", &|world| world.create(mirror(&claim("lost")))),
         ("held_by_karpenter", &|world| world.world().cluster.karpenter = vec![sign.clone()]),
     ];

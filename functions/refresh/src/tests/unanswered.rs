@@ -129,7 +129,8 @@ fn what_a_user_changes_of_a_class_counts_while_a_call_about_something_else_fails
 #[test]
 fn only_what_a_part_is_selected_by_decides_whether_it_is_selected_alike() {
     let tagged = || Some([("a".to_owned(), "b".to_owned())].into());
-    let changes: [(&str, &dyn Fn(&mut Ec2NodeClassSpec)); 8] = [
+    type Change<'c> = &'c dyn Fn(&mut Ec2NodeClassSpec);
+    let changes: [(&str, Change<'_>); 8] = [
         (conditions::SUBNETS_READY, &|spec| spec.subnet_selector_terms = vec![SubnetSelectorTerm { tags: tagged(), id: None }]),
         (conditions::SECURITY_GROUPS_READY, &|spec| spec.security_group_selector_terms = vec![SecurityGroupSelectorTerm::default()]),
         (conditions::AMIS_READY, &|spec| spec.ami_selector_terms = vec![AmiSelectorTerm { tags: tagged(), ..AmiSelectorTerm::default() }]),

@@ -65,8 +65,8 @@ impl Fleets for SimPorts {
 }
 
 impl DryRuns for SimPorts {
-    fn ensure_tried_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError> {
-        self.ensure_launch_template(template)
+    async fn ensure_tried_template(&self, template: &LaunchTemplate) -> Result<(), CloudError> {
+        self.ensure_launch_template(template).await
     }
     async fn dry_run_fleet(&self, _: &FleetRequest) -> Result<(), CloudError> {
         self.call(EC2, "CreateFleet", |world| world.region.permits("CreateFleet")).await
