@@ -1,6 +1,6 @@
 use super::*;
 use crate::{InstanceCalls, Machines};
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use whittle_api::labels;
 use whittle_ec2::fleet::{FleetConfig, FleetOverride, FleetRequest, LaunchTemplate, ReservationKind, ReservationTarget, TemplateInterface};
 use whittle_ec2::instance::InstanceState;
@@ -365,7 +365,9 @@ fn lookups_during_a_call_share_the_next_call() {
 
 #[test]
 fn lookups_during_the_pause_before_a_call_share_it() {
-    let gathering = InstanceCalls::gathering(|| tokio::task::yield_now().boxed());
+    // Everybody who waits for the call polls its pause once in each round.
+    let pause = || futures::stream::iter(0..20).for_each(|_| tokio::task::yield_now()).boxed();
+    let gathering = InstanceCalls::gathering(pause);
     let (calls, failed) = look_up(&gathering, &["i-1", "i-2", "i-3", "i-2"], "none");
     assert_eq!((calls, failed), (vec![vec!["i-1".to_owned(), "i-2".to_owned(), "i-3".to_owned()]], 0));
     assert_eq!(look_up(&gathering, &["i-1"], "i-2"), (vec![vec!["i-1".to_owned()]], 0), "one alone is looked up as well");
