@@ -79,12 +79,8 @@ impl<P: Rights> Run<'_, P> {
     /// claim must not cause its loss.
     async fn handle_instance(&self, instance: &InstanceId, report: &mut Report) -> Result<(), HandleError> {
         for _ in 0..ATTEMPTS_MAX {
-            let Some(claim) = self.ports.store().by_instance(instance).await? else {
+            let Some(claim) = self.find_claim(instance).await? else {
                 report.count("unknown_instances");
-                let waits = is_told_once(self.kind) && !self.settings.is_shadow() && is_redelivered(self.sent_at, self.ports.clock().now());
-                if waits && self.has_launches.get_or_read(self.find_launches()).await? {
-                    return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
-                }
                 return Ok(());
             };
             let named = claim.value.machine().is_some_and(|machine| machine.instance_id == *instance);
@@ -98,6 +94,21 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         Err(HandleError::Contended { what: format!("the claim of {instance}"), tries: ATTEMPTS_MAX })
+    }
+
+    /// The claim of an instance, `None` for one that is not ours. `NotYet` while a launch may have started it.
+    async fn find_claim(&self, instance: &InstanceId) -> Result<Option<Stored<Claim>>, HandleError> {
+        let store = self.ports.store();
+        let found = store.by_instance(instance).await?;
+        let waits = is_told_once(self.kind) && !self.settings.is_shadow() && is_redelivered(self.sent_at, self.ports.clock().now());
+        if found.is_some() || !waits {
+            return Ok(found);
+        }
+        if self.has_launches.get_or_read(self.find_launches()).await? {
+            return Err(HandleError::NotYet { what: format!("the claim of {instance}") });
+        }
+        // Its launch may have been answered in between: then its claim was not found above, and is not launching any more.
+        Ok(store.by_instance(instance).await?)
     }
 
     /// Whether a failure that may pass does not matter, because others tell what the notice does, and it has been delivered again for long

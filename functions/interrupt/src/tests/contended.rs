@@ -24,16 +24,31 @@ pub(super) struct Busy {
     refuses_decisions: bool,
     /// Whether it cannot tell whose an instance is.
     is_down: bool,
+    /// Whether the launch of the claim is answered just before all claims of its cluster are read.
+    answers_launch: bool,
 }
 
 impl Busy {
     pub(super) fn new(inner: SimPorts, busy: u32, theirs: fn(&Claim) -> Claim) -> Self {
-        Self { inner, busy: AtomicU32::new(busy), theirs, listings: AtomicU32::new(0), refuses_decisions: false, is_down: false }
+        Self {
+            inner,
+            busy: AtomicU32::new(busy),
+            theirs,
+            listings: AtomicU32::new(0),
+            refuses_decisions: false,
+            is_down: false,
+            answers_launch: false,
+        }
     }
 
     /// One that does not answer.
     pub(super) fn down(inner: SimPorts) -> Self {
         Self { is_down: true, ..Self::new(inner, 0, Claim::clone) }
+    }
+
+    /// One in which the launch of the claim is answered before the others are looked at.
+    pub(super) fn answering(inner: SimPorts) -> Self {
+        Self { answers_launch: true, ..Self::new(inner, 0, Claim::clone) }
     }
 }
 
@@ -41,9 +56,14 @@ impl ClaimStore for Busy {
     fn get(&self, key: &ClaimKey) -> impl Answer<Option<Stored<Claim>>, StoreError> {
         self.inner.get(key)
     }
-    fn listing(&self, cluster: &ClusterName) -> impl Answer<Listing, StoreError> {
+    async fn listing(&self, cluster: &ClusterName) -> Result<Listing, StoreError> {
         self.listings.fetch_add(1, Ordering::Relaxed);
-        self.inner.listing(cluster)
+        if self.answers_launch {
+            let there = self.inner.get(&key()).await?.expect("the claim exists");
+            let answered = after(&there.value, &[Event::FleetAnswered(machine("i-1"))], at(0));
+            self.inner.update(&answered, there.revision).await?;
+        }
+        self.inner.listing(cluster).await
     }
     async fn by_instance(&self, id: &InstanceId) -> Result<Option<Stored<Claim>>, StoreError> {
         if self.is_down {

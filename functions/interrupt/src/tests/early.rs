@@ -112,6 +112,20 @@ fn the_messages_of_one_invocation_read_the_claims_of_a_cluster_once() {
     }
 }
 
+/// Nobody has the instance when the notice arrives, and nobody launches when that is looked at.
+#[test]
+fn a_notice_is_not_lost_when_its_launch_is_answered_meanwhile() {
+    let simulation = holding(&launching());
+    let ports = simulation.ports();
+    let store = Busy::answering(ports.clone());
+    let adapters = Adapters { store: &store, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+    let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
+    let report = block_on(crate::handle(adapters, &settings, &Once::default(), &SUBJECT.spot_interruption(at(0)))).unwrap();
+    assert_eq!((report.counted("ended"), report.counted("unknown_instances")), (1, 0));
+    assert_eq!(simulation.claim(&key()).deletion.unwrap().reason, DeletionReason::SpotInterruption);
+    assert_eq!(store.listings.load(Ordering::Relaxed), 1);
+}
+
 /// Its last cluster is asked too, and none of them for claims that have a machine.
 #[test]
 fn a_notice_waits_for_a_launch_of_any_cluster() {
