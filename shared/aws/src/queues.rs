@@ -232,12 +232,7 @@ fn of_received(reason: String) -> QueueError {
 
 impl Queues for SqsQueues {
     async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
-        // All are tried before the first failure is returned: it says nothing about the others.
-        let mut outcome = Ok(());
-        for part in doorbell.parts() {
-            outcome = outcome.and(self.send_message(part, delay, None).await);
-        }
-        outcome
+        self.send_message(doorbell.bounded(), delay, None).await
     }
 
     async fn send_seen(&self, doorbell: Doorbell, seen: &str) -> Result<(), QueueError> {

@@ -17,8 +17,8 @@ const DEDUPLICATION_WINDOW_MAX: SignedDuration = SignedDuration::from_secs(1);
 /// to a minute.
 const EARLY_MAX: SignedDuration = SignedDuration::from_secs(3);
 
-/// Claims in one message: a name has up to 253 characters, and a queue takes messages of 256 KiB unless it is told otherwise.
-const CLAIMS_PER_MESSAGE: usize = 1000;
+/// Claims that a message names: a name has up to 253 characters, and a queue takes messages of 256 KiB unless it is told otherwise.
+const CLAIMS_NAMED_MAX: usize = 1000;
 
 /// How a delayed doorbell is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum Doorbell {
     Schedule { cluster: ClusterName },
     /// Nodes may be disrupted.
     Consolidate { cluster: ClusterName },
-    /// These claims may need a machine.
+    /// These claims may need a machine; all that are due if none is named.
     Launch { cluster: ClusterName, claims: Vec<ClaimName> },
     /// Nodes may have joined or changed.
     Register {
@@ -142,15 +142,13 @@ impl Doorbell {
             format!("seen-{:016x}", hash.finish())
         })
     }
-    /// The doorbells that say the same in messages of bounded size: mostly the one that it is.
+    /// The doorbell that fits into a message: one for very many claims names none, and so rings for all that are due. Several messages
+    /// would each have a run that reads all claims to find its own, at the same time, and that sends the names of all that wait again.
     #[must_use]
-    pub fn parts(self) -> Vec<Self> {
+    pub fn bounded(self) -> Self {
         match self {
-            Self::Launch { cluster, claims } if claims.len() > CLAIMS_PER_MESSAGE => {
-                let part = |some: &[ClaimName]| Self::Launch { cluster: cluster.clone(), claims: some.to_vec() };
-                claims.chunks(CLAIMS_PER_MESSAGE).map(part).collect()
-            }
-            doorbell => vec![doorbell],
+            Self::Launch { cluster, claims } if claims.len() > CLAIMS_NAMED_MAX => Self::Launch { cluster, claims: Vec::new() },
+            doorbell => doorbell,
         }
     }
     /// How it is sent if it is due in `delay`.
