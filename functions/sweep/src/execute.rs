@@ -340,14 +340,14 @@ impl<P: Rights> Executor<'_, P> {
     }
 }
 
-/// As many of these claims as one run writes mirrors of, beginning with others in each minute if there are more: those that a policy
-/// refuses are found again each time, and would keep all others back.
+/// As many of these claims as one run writes mirrors of, beginning with others in each minute: those that a policy refuses are found again
+/// each time, and would keep all others back. A run may have time for a few alone, where a webhook takes long to refuse them.
 pub(crate) fn in_turn(names: &[ClaimName], now: Timestamp) -> Vec<&ClaimName> {
-    if names.len() <= MIRRORS_PER_RUN_MAX {
-        return names.iter().collect();
-    }
-    let minute = usize::try_from(now.as_second().div_euclid(60)).unwrap_or_default();
-    let (earlier, later) = names.split_at(minute.wrapping_mul(MIRRORS_PER_RUN_MAX) % names.len());
+    /// 2^64 divided by the golden ratio: its multiples are spread evenly, however many names there are.
+    const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+    let share = u128::from(now.as_second().div_euclid(60).unsigned_abs().wrapping_mul(STRIDE));
+    let first = (share * names.len() as u128) >> u64::BITS;
+    let (earlier, later) = names.split_at(usize::try_from(first).unwrap_or_default());
     later.iter().chain(earlier).take(MIRRORS_PER_RUN_MAX).collect()
 }
 

@@ -258,11 +258,18 @@ fn mirrors_of_many_claims_are_written_and_none_of_a_claim_that_is_gone_by_now() 
 #[test]
 fn with_more_mirrors_than_a_run_writes_each_has_its_turn() {
     let names: Vec<ClaimName> = (0..2 * MIRRORS_PER_RUN_MAX + 500).map(|number| ClaimName::new(format!("n-{number:05}"))).collect();
-    let of_minute = |minute: i64| in_turn(&names, at(60 * minute));
-    let written: BTreeSet<&ClaimName> = (0..3).flat_map(of_minute).collect();
-    assert_eq!((of_minute(0).len(), written.len()), (MIRRORS_PER_RUN_MAX, names.len()));
-    let few = &names[..MIRRORS_PER_RUN_MAX];
-    assert!(in_turn(few, at(60)).into_iter().eq(few), "all of them, in their order");
+    // How many a run takes on, and how many are written by so many of them, each of which has time for so many.
+    let written = |names: &[ClaimName], minutes: i64, in_time: usize| {
+        let of_minute = |minute: i64| in_turn(names, at(60 * minute));
+        let written: BTreeSet<ClaimName> = (0..minutes).flat_map(|minute| of_minute(minute).into_iter().take(in_time).cloned()).collect();
+        (of_minute(0).len(), written.len())
+    };
+    assert_eq!(written(&names, 3, MIRRORS_PER_RUN_MAX), (MIRRORS_PER_RUN_MAX, 2500));
+    assert_eq!(written(&names[..800], 1, MIRRORS_PER_RUN_MAX), (800, 800), "all of few");
+    for number in [320, 800, 1000, 2000, 2500] {
+        assert_eq!(written(&names[..number], 200, 48).1, number, "none is kept back by {number} of which a run writes 48");
+    }
+    assert_eq!(written(&[], 1, 48), (0, 0));
 }
 
 #[test]
