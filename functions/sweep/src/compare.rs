@@ -6,7 +6,7 @@ use crate::health::{self, Consistency};
 use crate::reports;
 use crate::reservations;
 use crate::standalone;
-use crate::templates::InUse;
+use crate::templates::{self, InUse};
 use crate::uninstall::has_lasting_node;
 use crate::unreadable::{self, MirrorState, Pool};
 use std::collections::{BTreeMap, BTreeSet};
@@ -250,7 +250,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     report_unreadable(input, &mut sightings, &mut out);
     for name in input.templates.iter().filter(|name| !input.in_use.names.contains(*name)) {
         // A template that an unknown call may need is kept.
-        if sightings.is_confirmed(format!("launch template {name} unused"), TEMPLATE_IDLE_FOR) && input.in_use.is_whole {
+        if sightings.is_confirmed(templates::unused(name), TEMPLATE_IDLE_FOR) && input.in_use.is_whole {
             out.delete_templates.push(name.clone());
         }
     }

@@ -5,6 +5,7 @@ use crate::adopt::Adoptable;
 use crate::collect;
 use crate::compare::{Ending, Findings, Missing};
 use crate::health::Consistency;
+use crate::templates;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::{ClusterObjects, ConditionStatus, labels};
@@ -268,9 +269,20 @@ impl<P: Rights> Executor<'_, P> {
         }
         self.write_mirrors(&findings.mirrors, report).await;
         for name in &findings.delete_templates {
-            if self.has_time() && ports.cloud().delete_launch_template(name).await.is_ok() {
-                report.count("templates_deleted");
+            if self.has_time() {
+                self.delete_template(name, report).await;
             }
+        }
+    }
+
+    /// Deletes a launch template that no call uses. What was seen of it is forgotten before: one that is made again under its name, be it
+    /// within the same minute, is new, and `launch` takes it to be there for some minutes.
+    async fn delete_template(&self, name: &str, report: &mut Report) {
+        let subject = templates::unused(name);
+        let Some(known) = self.sightings.iter().find(|stored| stored.value.subject == subject) else { return };
+        let forgotten = self.ports.store().remove::<Sighting>(self.cluster, &subject, known.revision).await;
+        if forgotten.is_ok() && self.ports.cloud().delete_launch_template(name).await.is_ok() {
+            report.count("templates_deleted");
         }
     }
 

@@ -30,6 +30,11 @@ impl Record for LaunchedFrom {
     }
 }
 
+/// The subject of the sighting of a template that no call uses.
+pub(crate) fn unused(name: &str) -> String {
+    format!("launch template {name} unused")
+}
+
 /// The templates in use, and whether the list is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InUse {

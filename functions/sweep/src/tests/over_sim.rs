@@ -1,5 +1,6 @@
 //! The whole handler over the memory adapters.
 
+use super::uninstall::create_template;
 use crate::compare::Findings;
 use crate::execute::Executor;
 use futures::executor::block_on;
@@ -76,6 +77,25 @@ fn functions_that_do_not_go_on_are_told_also_in_shadow_mode() {
         assert!(told(&simulation, &settings).is_empty(), "both may be well soon");
         let last = told_each_minute(&mut simulation, &settings, 30).pop().unwrap();
         assert_eq!(last, [SILENT, "whittle_refresh_fails"], "{mode:?}");
+    }
+}
+
+/// How many launch templates sweeps delete, each a minute after the one before.
+fn templates_deleted(simulation: &mut TestWorld, minutes: usize) -> u64 {
+    let minute = |_| {
+        simulation.run_for(SignedDuration::from_mins(1));
+        sweep(simulation, &Settings::default()).counted("templates_deleted")
+    };
+    (0..minutes).map(minute).sum()
+}
+
+/// `launch` takes one that it has just made to be there for some minutes. A second one was deleted in the first minute.
+#[test]
+fn a_launch_template_stays_for_ten_minutes_also_if_one_of_its_name_was_deleted_before() {
+    let mut simulation = still();
+    for _ in 0..3 {
+        create_template(&simulation);
+        assert_eq!((templates_deleted(&mut simulation, 10), templates_deleted(&mut simulation, 1)), (0, 1));
     }
 }
 

@@ -69,7 +69,7 @@ fn with_machine(simulation: &TestWorld, finalizers: &[&str]) -> (Claim, Instance
 }
 
 /// A launch template of the cluster.
-fn create_template(simulation: &Simulation) {
+pub(super) fn create_template(simulation: &Simulation) {
     let tags = [(labels::TAG_CLUSTER.to_owned(), "c".to_owned())].into();
     let template = LaunchTemplate { name: "t".into(), tags, ..LaunchTemplate::default() };
     block_on(simulation.ports().ensure_launch_template(&template)).unwrap();
