@@ -10,6 +10,8 @@ use whittle_units::{Price, Resources};
 /// The maximum number of types in one launch, so that a request can hold them with all their zones.
 pub const MAX_TYPES: usize = 60;
 
+pub(super) const DEDICATED: &str = "dedicated";
+
 /// A type with its remaining offerings: available and allowed by the claim.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
@@ -135,14 +137,16 @@ fn one_capacity_block(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     }
 }
 
-/// Of several reservations for a type in a zone, keeps the one with the most free instances.
+/// Of several reservations for a type in a zone, keeps the one with the most free instances: one for dedicated machines only if a claim can
+/// use no other (ours), since others may need it, and the first dedicated machine of a region costs a fee.
 fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
-    let mut largest: BTreeMap<(&str, &str), (u32, &str)> = BTreeMap::new();
+    let mut largest: BTreeMap<(&str, &str), ((bool, u32), &str)> = BTreeMap::new();
     for candidate in &candidates {
         for offering in candidate.offerings.iter().filter(|offering| is_reserved(offering)) {
             let key = (candidate.instance_type.name.as_str(), offering.zone());
             let id = offering.label(labels::RESERVATION_ID).unwrap_or_default();
-            let room = offering.reservation_capacity.unwrap_or_default();
+            let is_dedicated = offering.label(labels::INSTANCE_TENANCY) == Some(DEDICATED);
+            let room = (!is_dedicated, offering.reservation_capacity.unwrap_or_default());
             let entry = largest.entry(key).or_insert((room, id));
             // On a tie the smaller id, so that the choice does not depend on the order in the status.
             if room > entry.0 || room == entry.0 && id < entry.1 {

@@ -1,6 +1,6 @@
 //! The fleet request of a claim (aws 7.1 to 7.5, 9.4, 14.2).
 
-use super::filters::{Candidate, Demand, FilterError, MinValuesPolicy, keep_min_values, select};
+use super::filters::{Candidate, DEDICATED, Demand, FilterError, MinValuesPolicy, keep_min_values, select};
 use super::template::{self, EfaInterface, IpFamily, LaunchTemplate, ReservationTarget};
 use super::{FleetConfig, FleetOverride, FleetRequest, ReservationKind};
 use crate::errors::CreateReason;
@@ -237,8 +237,6 @@ fn capacity_type(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> &'static 
 pub fn tenancy(requirements: &[Requirement]) -> &'static str {
     if Wanted::new(requirements).allows(labels::INSTANCE_TENANCY, "default") { "default" } else { DEDICATED }
 }
-
-const DEDICATED: &str = "dedicated";
 
 /// Whether machines of a tenancy start in an offering. A reservation is for those of one.
 fn is_of_tenancy(offering: &Offering, tenancy: &str) -> bool {

@@ -157,26 +157,30 @@ fn of_more_templates_than_one_fleet_takes_the_cheapest_are_used_and_no_others_ar
     assert_eq!(launch.reservations.into_keys().collect::<Vec<_>>(), pools);
 }
 
-/// What is launched for a class with a reservation of each of these tenancies, of which an empty one is not known, if the claim allows
-/// these: tenancy, capacity type and reservations.
+/// Gives the class a reservation of m5.large. An empty tenancy is not known.
+fn reserve(case: &mut Case, id: &str, zone: &str, tenancy: &str, free: u32) {
+    case.reservations.insert(id.to_owned(), free);
+    if !tenancy.is_empty() {
+        case.tenancies.insert(id.to_owned(), tenancy.to_owned());
+    }
+    case.class.status.capacity_reservations.push(ResolvedCapacityReservation {
+        id: id.into(),
+        availability_zone: zone.into(),
+        instance_type: "m5.large".into(),
+        instance_match_criteria: "targeted".into(),
+        reservation_type: "default".into(),
+        state: "active".into(),
+        ..ResolvedCapacityReservation::default()
+    });
+}
+
+/// What is launched for a class with a reservation of each of these tenancies, each in a zone of its own, if the claim allows these:
+/// tenancy, capacity type and reservations.
 #[track_caller]
 fn check_tenancy(reserved: &[&str], allowed: Option<&[&str]>, expected: (&str, &str, &[&str])) {
     let mut case = Case::read(&files("launch", "013-sixty-of-many.yaml")[0]);
     for (index, tenancy) in reserved.iter().enumerate() {
-        let id = format!("cr-{index}");
-        case.reservations.insert(id.clone(), 1);
-        if !tenancy.is_empty() {
-            case.tenancies.insert(id.clone(), (*tenancy).to_owned());
-        }
-        case.class.status.capacity_reservations.push(ResolvedCapacityReservation {
-            id,
-            availability_zone: THREE_ZONES[index].into(),
-            instance_type: "m5.large".into(),
-            instance_match_criteria: "targeted".into(),
-            reservation_type: "default".into(),
-            state: "active".into(),
-            ..ResolvedCapacityReservation::default()
-        });
+        reserve(&mut case, &format!("cr-{index}"), THREE_ZONES[index], tenancy, 1);
     }
     let mut wanted = vec![Requirement::is_in(labels::CAPACITY_TYPE, [labels::CAPACITY_ON_DEMAND, labels::CAPACITY_RESERVED])];
     wanted.extend(allowed.map(|allowed| Requirement::is_in(labels::INSTANCE_TENANCY, allowed.iter().copied())));
@@ -207,6 +211,27 @@ fn a_reservation_is_used_for_machines_that_may_be_of_its_tenancy() {
     }
     check_tenancy(&[""], None, ("default", "reserved", &["cr-0"]));
     check_tenancy(&[""], Some(&["dedicated"]), ("dedicated", "reserved", &["cr-0"]));
+}
+
+#[test]
+fn of_the_reservations_for_a_type_in_a_zone_those_for_dedicated_machines_are_used_last() {
+    let used = |reserved: [(&str, u32); 2], allowed: &[&str]| {
+        let mut case = Case::read(&files("launch", "013-sixty-of-many.yaml")[0]);
+        for (id, (tenancy, free)) in ["cr-0", "cr-1"].into_iter().zip(reserved) {
+            reserve(&mut case, id, THREE_ZONES[0], tenancy, free);
+        }
+        case.claim.as_mut().unwrap().spec.requirements = vec![
+            Requirement::is_in(labels::CAPACITY_TYPE, [labels::CAPACITY_RESERVED]),
+            Requirement::is_in(labels::INSTANCE_TENANCY, allowed.iter().copied()),
+        ];
+        let launch = prepared(&case).unwrap();
+        format!("{} in {}", launch.tenancy, launch.reservations.into_values().collect::<Vec<_>>().join(" "))
+    };
+    let either = ["default", "dedicated"];
+    assert_eq!(used([("dedicated", 5), ("default", 1)], &either), "default in cr-1", "more are free in the other");
+    assert_eq!(used([("dedicated", 5), ("default", 1)], &["dedicated"]), "dedicated in cr-0");
+    assert_eq!(used([("dedicated", 1), ("dedicated", 5)], &either), "dedicated in cr-1");
+    assert_eq!(used([("default", 1), ("default", 5)], &either), "default in cr-1");
 }
 
 #[test]
