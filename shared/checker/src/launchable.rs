@@ -74,7 +74,9 @@ pub(super) fn possible_labels(
         if !label_keys.contains(key) {
             continue;
         }
-        let by_offering = offerings.iter().any(|o| o.requirements.iter().any(|x| labels::normalized(&x.key) == key));
+        // An offering that says nothing of it may have any value of the type: of tenancies those in reservations have one, and no others.
+        let says = |o: &&Offering| o.requirements.iter().any(|x| labels::normalized(&x.key) == key);
+        let by_offering = !offerings.is_empty() && offerings.iter().all(says);
         if r.operator.as_str() == "In" && !by_offering {
             let values = r.values.iter().filter(|v| narrowed(key, v)).cloned().map(Some);
             out.entry(key.to_owned()).or_default().extend(values);
@@ -87,4 +89,29 @@ pub(super) fn possible_labels(
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine on demand may have either tenancy, whichever a reservation is for.
+    #[test]
+    fn a_label_that_only_some_offerings_name_may_have_any_value_of_the_type() {
+        let of_tenancy = |tenancies: &[&str]| vec![Requirement::is_in(labels::INSTANCE_TENANCY, tenancies.iter().copied())];
+        let reserved = Offering { requirements: of_tenancy(&["dedicated"]), ..Offering::default() };
+        let on_demand = Offering::default();
+        let instance_type = InstanceType { requirements: of_tenancy(&["dedicated", "default"]), ..InstanceType::default() };
+        let keys = BTreeSet::from([labels::INSTANCE_TENANCY.to_owned()]);
+        let values = |claim: &NewClaim, offerings: &[&Offering]| -> Vec<String> {
+            let found = possible_labels(claim, &NodePool::default(), &instance_type, offerings, &keys);
+            found[labels::INSTANCE_TENANCY].iter().flatten().cloned().collect()
+        };
+        let any = NewClaim::default();
+        assert_eq!(values(&any, &[&reserved]), ["dedicated"]);
+        assert_eq!(values(&any, &[&reserved, &on_demand]), ["dedicated", "default"]);
+        assert_eq!(values(&any, &[]), ["dedicated", "default"]);
+        let narrowed = NewClaim { requirements: of_tenancy(&["default"]), ..NewClaim::default() };
+        assert_eq!(values(&narrowed, &[&on_demand]), ["default"]);
+    }
 }
