@@ -40,13 +40,12 @@ pub(crate) fn check<'a>(
     }
 }
 
-/// A DaemonSet whose pods its controller makes, and which need no others.
+/// A DaemonSet whose pods its controller makes, which need no others, and which tolerate every taint: they are on a node before that is
+/// ready. The pods of others are made when taints are gone, by which time other pods may be bound.
 struct Daemon {
     /// As the template has it.
     pod: Pod,
     priority: i32,
-    /// It tolerates every taint, and is on a node before that is ready.
-    is_first: bool,
     /// The labels that say where it runs.
     keys: BTreeSet<String>,
 }
@@ -63,14 +62,14 @@ impl Daemon {
         let is_made = !live.is_empty() || input.nodes.is_empty();
         // While pods of an older template run, which of both counts is not checked.
         let is_same = live.iter().all(|live| is_as(live, &pod));
-        if set.metadata.is_deleting() || needs_others || !is_made || !is_same || !pod.spec.resource_claims.is_empty() {
-            return None;
-        }
         let every = |effect: TaintEffect| kube::tolerates(&pod, &Taint::new("any.example.com/taint", effect));
         let is_first = every(TaintEffect::NoSchedule) && every(TaintEffect::NoExecute);
+        if set.metadata.is_deleting() || needs_others || !is_made || !is_same || !is_first || !pod.spec.resource_claims.is_empty() {
+            return None;
+        }
         let priorities = live.iter().map(|live| priority(&live.spec, input)).chain([priority(&pod.spec, input)]);
         let least = priorities.min().unwrap_or_default();
-        Some(Self { priority: least, is_first, keys: kube::referenced_label_keys(std::iter::once(&pod)), pod })
+        Some(Self { priority: least, keys: kube::referenced_label_keys(std::iter::once(&pod)), pod })
     }
 
     /// Whether kube-scheduler binds the pod nowhere beside this one. A pod of higher priority has it evicted.
@@ -84,8 +83,7 @@ impl Daemon {
             let joining = [(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute), ("node.kubernetes.io/not-ready", TaintEffect::NoSchedule)];
             joining.into_iter().any(|(key, effect)| !kube::tolerates(pod, &Taint::new(key, effect)))
         };
-        let is_kept_away = || self.is_first && selects(&self.pod, pod) && waits();
-        (selects(pod, &self.pod) || is_kept_away()) && priority(&pod.spec, input) <= self.priority
+        (selects(pod, &self.pod) || selects(&self.pod, pod)) && waits() && priority(&pod.spec, input) <= self.priority
     }
 
     /// Whether it runs on each machine that the NodePool may have of the type, from its start.

@@ -27,26 +27,56 @@ pub(crate) struct AvoidedDaemon {
     pub(crate) types: Bits,
 }
 
-/// The pod's priority, if its rules may concern daemons: whether they do depends on it. Who evicts nobody has the least, since daemons are
-/// on a node before it is ready.
-pub(crate) fn priority_towards(pod: &Pod, input: &Input<'_>, daemons: &[Pod]) -> Option<i32> {
-    let classes = &input.objects.priority_classes;
-    let is_kept_away = || daemons.iter().any(|daemon| keeps_away(daemon, pod, &input.objects.namespaces));
-    let may_avoid = !daemons.is_empty() && (terms_by_host(pod).next().is_some() || is_kept_away());
-    may_avoid.then(|| if evicts_nobody(pod, classes) { i32::MIN } else { priority(pod, classes) })
+/// What decides between a pod and a daemon that must not be on one node, besides which of them is there first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Rank {
+    priority: i32,
+    /// Kube-scheduler evicts pods of lower priority for it.
+    preempts: bool,
 }
 
-/// Whether the required anti-affinity by host of a daemon's pods keeps the pod away. Those that tolerate everything are bound to a node
-/// before it is ready, and so before other pods, but for one that tolerates that as well: it may be bound as soon as the node joins, before
-/// the daemon is made. Where others come after the pod, it keeps them away.
+impl Rank {
+    fn of(pod: &Pod, classes: &[PriorityClass]) -> Self {
+        Self { priority: priority(pod, classes), preempts: !evicts_nobody(pod, classes) }
+    }
+
+    fn evicts(self, other: Self) -> bool {
+        self.preempts && self.priority > other.priority
+    }
+}
+
+/// Which pods may have to avoid daemons. Each pod is asked, so what daemons keep away is read once.
+pub(crate) struct Avoiding {
+    has_daemons: bool,
+    /// What the required anti-affinity by host of daemons selects that tolerate everything.
+    kept_away: Vec<PodSelection>,
+}
+
+impl Avoiding {
+    pub(crate) fn of(daemons: &[Pod], input: &Input<'_>) -> Self {
+        let first = daemons.iter().filter(|daemon| tolerates_everything(&daemon.spec.tolerations));
+        let kept_away = first.flat_map(|daemon| apart_from(daemon, &input.objects.namespaces)).collect();
+        Self { has_daemons: !daemons.is_empty(), kept_away }
+    }
+
+    /// The rank of a pod whose rules, or those of daemons, may keep both apart: whether they do depends on it.
+    pub(crate) fn rank(&self, pod: &Pod, input: &Input<'_>) -> Option<Rank> {
+        let is_kept_away = || self.kept_away.iter().any(|selection| selects(selection, pod));
+        let may_avoid = self.has_daemons && (terms_by_host(pod).next().is_some() || is_kept_away());
+        may_avoid.then(|| Rank::of(pod, &input.objects.priority_classes))
+    }
+}
+
+/// Whether a daemon's pods are bound to a node before the pod. Those that tolerate everything are, before the node is ready, but for a pod
+/// that tolerates that as well: it may be bound as soon as the node joins. The pods of others are made when the taints are gone that they
+/// do not tolerate, by which time kube-scheduler may have bound the pod: then it keeps them away.
+fn is_there_first(daemon: &Pod, pod: &Pod) -> bool {
+    tolerates_everything(&daemon.spec.tolerations) && !pods::untolerated(&pod.spec.tolerations, &joining_taints()).is_empty()
+}
+
+/// Whether the required anti-affinity by host of a daemon's pods, which are there first, keeps the pod away.
 fn keeps_away(daemon: &Pod, pod: &Pod, namespaces: &[Namespace]) -> bool {
-    let Pod { metadata, .. } = pod;
-    let selects = |term: &PodAffinityTerm| {
-        let selection = PodSelection::of(term, &daemon.metadata.namespace, namespaces);
-        selection.selects(&metadata.namespace, &metadata.labels)
-    };
-    let waits = || !pods::untolerated(&pod.spec.tolerations, &joining_taints()).is_empty();
-    tolerates_everything(&daemon.spec.tolerations) && terms_by_host(daemon).any(selects) && waits()
+    is_there_first(daemon, pod) && apart_from(daemon, namespaces).any(|selection| selects(&selection, pod))
 }
 
 /// The taints that every node of a NodeClaim joins with.
@@ -56,21 +86,22 @@ fn joining_taints() -> [Taint; 2] {
 }
 
 /// The daemons, by their place among the future ones, that the pod must not be beside, each with whether the pod's own anti-affinity says
-/// so. Those of lower priority are not among them: kube-scheduler places the pod first, or evicts them for it.
-pub(crate) fn avoided_by(pod: &Pod, builder: &ProblemBuilder<'_>, (daemons, future): (&[Pod], &FutureDaemons)) -> BTreeMap<usize, bool> {
+/// so: those that are there first, unless kube-scheduler evicts them for it, and those for which it evicts the pod.
+pub(crate) fn avoided_by(
+    (pod, rank): (&Pod, Option<Rank>),
+    builder: &ProblemBuilder<'_>,
+    (daemons, future): (&[Pod], &FutureDaemons),
+) -> BTreeMap<usize, bool> {
     let input = builder.input;
-    let Some(own) = priority_towards(pod, input, daemons) else { return BTreeMap::new() };
-    let selections = terms_by_host(pod).map(|term| PodSelection::of(term, &pod.metadata.namespace, &input.objects.namespaces));
-    let selections: Vec<PodSelection> = selections.collect();
-    let is_selected = |template: &Pod| {
-        let Pod { metadata, .. } = template;
-        selections.iter().any(|selection| selection.selects(&metadata.namespace, &metadata.labels))
-    };
+    let Some(own) = rank else { return BTreeMap::new() };
+    let selections: Vec<PodSelection> = apart_from(pod, &input.objects.namespaces).collect();
+    let is_selected = |template: &Pod| selections.iter().any(|selection| selects(selection, template));
     let concerns = |template: &Pod| is_selected(template) || keeps_away(template, pod, &input.objects.namespaces);
-    // The template names a class alone; the pods that run have its value.
     let is_avoided = |template: &Pod| {
-        let counted = place_of(daemons, template);
-        counted.is_some_and(|at| own <= priority(&daemons[at], &input.objects.priority_classes))
+        let Some(at) = place_of(daemons, template) else { return false };
+        // The template names a class alone; the pods that run have its value.
+        let daemon = Rank::of(&daemons[at], &input.objects.priority_classes);
+        is_there_first(template, pod) && !own.evicts(daemon) || is_selected(template) && daemon.evicts(own)
     };
     let found = future.selected(builder, concerns).into_iter();
     found.filter(|(_, template)| is_avoided(template)).map(|(at, template)| (at, is_selected(template))).collect()
@@ -129,6 +160,15 @@ fn is_met(wanted: &Vals, of_pool: Option<&Vals>, of_type: Option<&Vals>) -> bool
 fn terms_by_host(pod: &Pod) -> impl Iterator<Item = &PodAffinityTerm> {
     let anti = pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     anti.map(|anti| &anti.required[..]).unwrap_or_default().iter().filter(|term| term.topology_key == labels::HOSTNAME)
+}
+
+/// What these terms select, one by one.
+fn apart_from(pod: &Pod, namespaces: &[Namespace]) -> impl Iterator<Item = PodSelection> {
+    terms_by_host(pod).map(move |term| PodSelection::of(term, &pod.metadata.namespace, namespaces))
+}
+
+fn selects(selection: &PodSelection, pod: &Pod) -> bool {
+    selection.selects(&pod.metadata.namespace, &pod.metadata.labels)
 }
 
 /// Pods of a higher priority are placed first, and may have others evicted. The template of a DaemonSet names its class alone.

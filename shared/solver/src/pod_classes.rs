@@ -1,6 +1,6 @@
 //! From pods to classes: what each pod requires, and which of them are equivalent.
 
-use super::avoided_daemons;
+use super::avoided_daemons::{self, Avoiding, Rank};
 use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::defaults::Defaults;
@@ -60,7 +60,7 @@ struct PodShape<'a> {
     avoids_spared: bool,
     resource_claims: bool,
     /// Of a pod that may have to avoid daemons.
-    priority: Option<i32>,
+    rank: Option<Rank>,
 }
 
 /// The classes while they are built.
@@ -83,6 +83,7 @@ pub(crate) fn build(
     let mut known: Map<Hashed<PodShape<'_>>, ClassId> = Map::default();
     let mut relaxations = 0;
     let mut defaults = Defaults::new(builder);
+    let avoiding = Avoiding::of(daemons, builder.input);
     for candidate in pods {
         let pod = candidate.pod;
         let volumes = builder.volumes.uses(pod);
@@ -100,7 +101,7 @@ pub(crate) fn build(
             places: builder.volumes.alternatives(pod),
             avoids_spared: candidate.avoids_spared,
             resource_claims: pods::needs_resource_claims(pod),
-            priority: avoided_daemons::priority_towards(pod, builder.input, daemons),
+            rank: avoiding.rank(pod, builder.input),
         };
         let shape = Hashed::of(shape);
         if let Some(id) = known.get(&shape) {
@@ -161,7 +162,7 @@ fn class_of(
         volumes: shape.volumes.clone(),
         missed_drivers: shape.missed_drivers.clone(),
         places,
-        avoids: avoided_daemons::avoided_by(pod, builder, (daemons, future_daemons)),
+        avoids: avoided_daemons::avoided_by((pod, shape.rank), builder, (daemons, future_daemons)),
         repels,
         counted_by: Vec::new(),
         labels,

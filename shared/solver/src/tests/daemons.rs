@@ -568,11 +568,13 @@ fn what_a_daemon_will_be_is_said_by_its_template() {
     }
 }
 
-/// A world with a DaemonSet whose pods are labelled `app: agent`, and a pod that must not be on the host of one of these.
+/// A world with a DaemonSet whose pods are labelled `app: agent` and tolerate everything, and a pod that must not be on the host of one of
+/// these.
 fn apart_from_an_agent(pool: Value, agent: &Value, pod: &Value) -> World {
     let mut world = World::new();
     world.pool("default", pool);
-    daemon(&mut world, "agent", all(&[json!({"labels": {"app": "agent"}}), agent.clone()]));
+    let everything = json!([{"operator": "Exists"}]);
+    daemon(&mut world, "agent", all(&[json!({"labels": {"app": "agent"}, "tolerations": everything}), agent.clone()]));
     world.pod("it", all(&[json!({"cpu": "1"}), hard("podAntiAffinity", near(labels::HOSTNAME, "agent")), pod.clone()]));
     world
 }
@@ -599,12 +601,16 @@ fn no_machine_is_launched_for_a_pod_that_must_not_be_beside_a_daemon_that_runs_t
     check(json!({"requirements": [expr(labels::ZONE, "In", &[Z[0]])]}), zone, none(), 1);
     let taint = json!({"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
     let tolerating = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
-    check(taint.clone(), none(), tolerating.clone(), 0);
-    check(taint, tolerating.clone(), tolerating.clone(), 1);
+    // One of higher priority is placed first, or has the pod evicted, whatever it tolerates.
+    let higher = |tolerations: Value| json!({"priority": 10, "tolerations": tolerations});
+    check(taint.clone(), none(), tolerating.clone(), 1);
+    check(taint.clone(), higher(json!([])), tolerating.clone(), 0);
+    check(taint, higher(tolerating["tolerations"].clone()), tolerating.clone(), 1);
     // It comes when the taint is gone, as the pod does.
     let startup = json!({"startupTaints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]});
-    check(startup.clone(), none(), none(), 0);
-    check(startup, tolerating, none(), 1);
+    check(startup.clone(), higher(json!([])), none(), 0);
+    check(startup.clone(), higher(tolerating["tolerations"].clone()), none(), 1);
+    check(startup, none(), none(), 1);
     // On an empty node it may be bound nowhere itself.
     check(none(), hard("podAffinity", near(labels::HOSTNAME, "web")), none(), 0);
     check(none(), hard("podAntiAffinity", near(labels::ZONE, "agent")), none(), 0);
@@ -673,6 +679,25 @@ fn what_a_daemon_to_avoid_will_be_is_said_by_its_template() {
         full_with_agent(&mut world, running);
         assert_eq!(left(&world.plan()).len(), waiting, "{template}, {running}");
     }
+}
+
+/// Its controller makes the pods of a DaemonSet that does not tolerate what a node joins with when that is gone: kube-scheduler may have
+/// bound the other pod by then, which keeps them away (scheduling 21).
+#[test]
+fn a_pod_gets_its_machine_if_it_may_be_bound_before_the_daemon_that_it_must_not_be_beside() {
+    let waiting = |agent: Value, pod: Value| left(&apart_from_an_agent(json!({}), &agent, &pod).plan()).len();
+    let late = |tolerations: Value| json!({"tolerations": tolerations});
+    for tolerations in [json!([]), json!([{"operator": "Exists", "effect": "NoSchedule"}]), json!([{"key": "k", "operator": "Exists"}])] {
+        assert_eq!(waiting(late(tolerations.clone()), json!({})), 0, "{tolerations}");
+    }
+    // The pod does not wait for the node to be ready.
+    assert_eq!(waiting(json!({}), late(json!([{"operator": "Exists"}]))), 0);
+    // Of a higher priority, it has the pod evicted.
+    let higher = || all(&[late(json!([])), json!({"priority": 10})]);
+    assert_eq!(waiting(higher(), json!({})), 1);
+    assert_eq!(waiting(higher(), json!({"priority": 10})), 0);
+    assert_eq!(waiting(higher(), json!({"priority": 10, "preemptionPolicy": "Never"})), 0);
+    assert_eq!(waiting(all(&[higher(), json!({"preemptionPolicy": "Never"})]), json!({})), 0);
 }
 
 /// Kube-scheduler places it first, or evicts the daemon for it.
