@@ -35,6 +35,10 @@ PARAMETERS = {
     ),
     "MetricsNamespace": (["", "AWS/Lambda", 'a"b', "{a}", "a b", "/a", "a" * 256], ["Whittle", "Whittle/dev", "a" * 255]),
     "ExistingTable": (["*", "a/b", "ab"], ["", "whittle-Table-1X.y_z"]),
+    "LogLevel": (
+        ["", "inof", "whittle_aws=debug", "info,whittle_aws=loud", "info,", "info warn"],
+        ["warn", "off", "DEBUG", "info,whittle_aws=debug", "whittle_aws=debug,a::b-c=off,info"],
+    ),
 }
 
 

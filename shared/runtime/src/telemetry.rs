@@ -80,14 +80,19 @@ mod tests {
         assert!(fault.is_some_and(|fault| fault.starts_with("\"info,whittle_aws=loud\": ")));
     }
 
-    /// To the filter a word that is no level is a module: a misspelt level would leave the logs without errors.
+    /// To the filter a word that is no level is a module: a misspelt level would leave the logs without errors, and so would levels of
+    /// modules alone.
     #[test]
-    fn the_template_takes_levels_alone() {
+    fn the_template_takes_a_level_for_all_modules() {
         assert_eq!(filter(Some("inof")).1, None, "the functions cannot tell");
         let template = include_str!("../../../template.yaml");
         let (_, parameter) = template.split_once("\n  LogLevel:\n").expect("it has the parameter");
-        let pattern = parameter.split_once("AllowedPattern: '^([A-Za-z0-9_:-]+=)?(").expect("it has a pattern").1;
-        let (levels, _) = pattern.split_once(')').expect("it lists levels");
+        let (_, pattern) = parameter.split_once("AllowedPattern: '").expect("it has a pattern");
+        let (pattern, _) = pattern.split_once('\'').expect("it ends");
+        let (_, levels) = pattern.split_once("+=(").expect("it lists levels");
+        let (levels, _) = levels.split_once(')').expect("the list ends");
+        let (module, any) = ("[A-Za-z0-9_:-]+=", format!("({levels})"));
+        assert_eq!(pattern, format!("^({module}{any},)*{any}(,({module})?{any})*$"), "one level is for all modules");
         for level in levels.split('|') {
             assert!(level.parse::<tracing::level_filters::LevelFilter>().is_ok(), "{level}");
         }
