@@ -107,8 +107,8 @@ enum Meaning {
     Gate(&'static str),
     /// All gates as a list, `Drift=true,…`.
     Gates,
-    /// Whether pods with resourceClaims are left aside; here they always are.
-    IgnoreDra,
+    /// Whether pods with resourceClaims are left aside; here they always are. With what is told of `false`.
+    IgnoreDra(&'static str),
     Nothing(&'static str),
 }
 
@@ -131,7 +131,7 @@ const ENVIRONMENT: &[(&str, Meaning)] = &[
     ("AMI_REFRESH_INTERVAL", Meaning::Nothing(CLASS_REFRESH)),
     ("SUBNET_REFRESH_INTERVAL", Meaning::Nothing(CLASS_REFRESH)),
     ("AWS_FEATURE_GATES", Meaning::Nothing(EXPRESSIONS)),
-    ("IGNORE_DRA_REQUESTS", Meaning::IgnoreDra),
+    ("IGNORE_DRA_REQUESTS", Meaning::IgnoreDra(DRA_PLANNED)),
     ("LOG_LEVEL", Meaning::Nothing(LOG_LEVEL)),
 ];
 
@@ -166,7 +166,7 @@ const KEYS: &[(&str, Meaning)] = &[
     ("disableDryRun", Meaning::Nothing(DRY_RUNS)),
     ("amiRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
     ("subnetRefreshInterval", Meaning::Nothing(CLASS_REFRESH)),
-    ("ignoreDRARequests", Meaning::IgnoreDra),
+    ("ignoreDRARequests", Meaning::IgnoreDra(DRA_LEFT_OUT)),
     ("logLevel", Meaning::Nothing(LOG_LEVEL)),
     ("featureGates.nodeRepair", Meaning::Nothing("set the stack's parameter NodeRepair instead")),
     ("featureGates.staticCapacity", Meaning::Nothing("set the stack's parameter StaticCapacity instead, which is true by default")),
@@ -188,7 +188,11 @@ const LOG_LEVEL: &str = "set the stack's parameter LogLevel instead";
 const DRA_IGNORED: &str = "pods with resourceClaims get no node, as by Karpenter's default";
 const DRA_PLANNED: &str = "pods with resourceClaims get no node here, while Karpenter launches nodes for them by this setting: keep a node \
                            group for these pods, or ask for the devices as extended resources";
-const VALUE_ELSEWHERE: &str = "its value is in another object: set the stack's parameter that docs/parameters.md names for it";
+/// A template of Helm takes `false` for a value that is not set; the text is one that is.
+const DRA_LEFT_OUT: &str = "pods with resourceClaims get no node here. Nor do they from Karpenter, whose chart passes false on only \
+                            as the text \"false\": if yours is, keep a node group for these pods, or ask for the devices as extended \
+                            resources";
+const VALUE_ELSEWHERE: &str = "its value is in another object: set the stack's parameter that docs/parameters.md names for it, if any";
 const NO_CONTROLLER: &str = "there is no controller in the cluster that it could apply to";
 
 fn meaning(key: &str) -> Meaning {
@@ -217,8 +221,8 @@ fn collect(origin: &str, pairs: impl Iterator<Item = (String, String)>) -> Resul
         let key = words::printable(&key).into_owned();
         let unused = match meaning {
             Meaning::Nothing(why) => Some(why),
-            Meaning::IgnoreDra if value.trim() == "false" => Some(DRA_PLANNED),
-            Meaning::IgnoreDra => Some(DRA_IGNORED),
+            Meaning::IgnoreDra(told) if value.trim() == "false" => Some(told),
+            Meaning::IgnoreDra(_) => Some(DRA_IGNORED),
             _ => None,
         };
         if let Some(why) = unused {
@@ -253,12 +257,14 @@ fn assign(settings: &mut GlobalSettings, meaning: Meaning, value: &str) -> Resul
             settings.feature_gates.insert(name.to_owned(), switch(value)?);
         }
         Meaning::Gates => {
+            // It is all of them: a gate that it leaves out has its default, whatever the chart's own settings say.
+            settings.feature_gates.clear();
             for gate in value.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
                 let (name, on) = gate.split_once('=').ok_or_else(|| format!("{gate:?} is no gate: write Name=true"))?;
                 settings.feature_gates.insert(name.trim().to_owned(), switch(on.trim())?);
             }
         }
-        Meaning::IgnoreDra | Meaning::Nothing(_) => {}
+        Meaning::IgnoreDra(_) | Meaning::Nothing(_) => {}
     }
     Ok(())
 }

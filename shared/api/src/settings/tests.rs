@@ -66,7 +66,7 @@ fn every_setting_is_validated() {
 #[test]
 fn a_setting_of_todays_karpenter_names_the_parameter_that_stands_for_it() {
     let template = include_str!("../../../../template.yaml");
-    let parameters = ENVIRONMENT.iter().filter(|(_, meaning)| !matches!(meaning, Meaning::IgnoreDra));
+    let parameters = ENVIRONMENT.iter().filter(|(_, meaning)| !matches!(meaning, Meaning::IgnoreDra(_)));
     let variables: BTreeMap<String, String> = parameters.map(|(name, _)| ((*name).to_owned(), String::new())).collect();
     let chart = "logLevel: debug\nsettings:\n  preferencePolicy: Ignore\n  minValuesPolicy: BestEffort\n  enableZonalShift: true\n  \
                  disableDryRun: true\n  amiRefreshInterval: 5m\n  featureGates: {nodeRepair: true, staticCapacity: true}\n  \
@@ -112,6 +112,14 @@ fn variables_of_the_controller_are_settings_and_those_of_the_chart_give_way_to_t
 }
 
 #[test]
+fn the_variable_with_all_gates_leaves_none_to_the_chart() {
+    let chart = "controller: {env: [{name: FEATURE_GATES, value: NodeRepair=true}]}\n\
+                 settings: {featureGates: {spotToSpotConsolidation: true}}\n";
+    let gates = from_helm_values("f", chart).unwrap().settings.feature_gates;
+    assert_eq!(gates, [("NodeRepair".to_owned(), true)].into());
+}
+
+#[test]
 fn variables_whose_value_is_in_another_object_are_told() {
     let secret = "valueFrom: {secretKeyRef: {name: s, key: k}}";
     let chart = format!("controller: {{env: [{{name: RESERVED_ENIS, {secret}}}, {{name: SCHEDULER_CONFIG, {secret}}}]}}\n");
@@ -127,6 +135,6 @@ fn variables_whose_value_is_in_another_object_are_told() {
 fn who_has_nodes_for_resource_claims_is_told_that_there_are_none_here() {
     let why = |chart: &str| from_helm_values("f", chart).unwrap().ignored[0].why;
     assert_eq!(why("settings: {ignoreDRARequests: true}\n"), DRA_IGNORED);
-    assert_eq!(why("settings: {ignoreDRARequests: false}\n"), DRA_PLANNED);
+    assert_eq!(why("settings: {ignoreDRARequests: false}\n"), DRA_LEFT_OUT, "Karpenter's chart does not pass it on");
     assert_eq!(why("controller: {env: [{name: IGNORE_DRA_REQUESTS, value: \"false\"}]}\n"), DRA_PLANNED);
 }
