@@ -3,6 +3,7 @@
 
 use crate::drain::is_drainable;
 use whittle_api::k8s::Pod;
+use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, Deletion, DeletionReason, Phase};
 use whittle_model::pods::is_reschedulable;
 use whittle_units::{SignedDuration, Timestamp};
@@ -26,7 +27,7 @@ pub(crate) enum Stage {
     AwaitingSpotPlan(SignedDuration),
     /// Their replacement may not have been planned yet, unless there is a machine that was [`last_planned`] since the notice.
     AwaitingPlan(SignedDuration),
-    /// A machine that was [`last_planned`] since the notice, if there is one.
+    /// A machine that was [`last_planned`] since the notice, or [`awaited_since`] before it, if there is one.
     AwaitingMachine(SignedDuration),
 }
 
@@ -61,6 +62,14 @@ fn latest_start(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -
     };
     let last = deadline.checked_sub(SignedDuration::from_secs(grace)).ok()?;
     last.checked_sub(EVICTION_RESERVE).ok()
+}
+
+/// Since when a machine may have been planned that the pods of an interrupted one wait for: since the notice, or since a command of
+/// `consolidate` began to replace it. What that launches is for the same pods, so that the notice lets nothing be planned for them.
+pub(crate) fn awaited_since(claim: &Claim, deletion: &Deletion) -> Timestamp {
+    let replaced = conditions::find(&claim.conditions, conditions::DISRUPTION_REASON);
+    let replaced = replaced.filter(|reason| reason.status == ConditionStatus::True);
+    replaced.and_then(|reason| reason.last_transition_time).map_or(deletion.at, |begun| begun.min(deletion.at))
 }
 
 /// When the last of these claims was planned that are not ready for pods yet. `None` if there are none.

@@ -159,7 +159,8 @@ impl<P: Rights> Run<'_, P> {
             Stage::AwaitingSpotPlan(delay) => Ok(Some(delay)),
             stage @ (Stage::AwaitingPlan(delay) | Stage::AwaitingMachine(delay)) => {
                 let is_awaited = matches!(stage, Stage::AwaitingMachine(_));
-                let coming = self.is_machine_coming(deletion.at, is_awaited).await?;
+                let since = if is_awaited { hold::awaited_since(claim, deletion) } else { deletion.at };
+                let coming = self.is_machine_coming(since, is_awaited).await?;
                 Ok((coming == is_awaited).then_some(delay))
             }
         }

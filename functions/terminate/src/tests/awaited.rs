@@ -1,9 +1,11 @@
 //! What the claims that an execution environment terminates know together: which machines of a cluster are starting.
 
-use super::over_sim::{Scene, expired, planned, running, spot_loss};
+use super::over_sim::{Scene, expired, planned, running, serving, spot_loss};
 use crate::LastPlanned;
 use futures::executor::block_on;
 use futures::future::ready;
+use whittle_api::{ConditionStatus, conditions};
+use whittle_claims::{Claim, DeletionReason, Event, step};
 use whittle_ports::{Adapters, Clock, Settings, StoreError};
 use whittle_testkit::at;
 use whittle_units::Timestamp;
@@ -57,4 +59,47 @@ fn a_plan_is_found_a_second_after_another_claim_has_looked_for_it_in_vain() {
     scene.plan_another(2);
     assert_eq!(evicted(&mut scene, 3, &last_planned), 0);
     assert_eq!(evicted(&mut scene, 5, &last_planned), 1);
+}
+
+/// The claim of a machine that a command began to replace at second -20, and that is deleted at second 0.
+fn replaced(reason: DeletionReason) -> Claim {
+    let mut claim = serving();
+    conditions::set(&mut claim.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Drifted", "", at(-20));
+    let deletion = claim.deletion_for(reason, "", at(0));
+    step(&claim, &Event::DeletionRequested(deletion), at(0)).unwrap()
+}
+
+/// Nothing is planned for them after the notice: the replacement has room for them.
+#[test]
+fn pods_of_a_spot_machine_wait_for_the_replacement_that_a_command_launched_before_the_notice() {
+    let mut scene = Scene::of(&replaced(DeletionReason::SpotInterruption));
+    scene.create(running("a"));
+    let next = scene.plan_another(-20);
+    assert_eq!(evicted(&mut scene, 9, &LastPlanned::default()), 0);
+    assert_eq!(evicted(&mut scene, 40, &LastPlanned::default()), 0);
+    scene.mark_ready(&next, 41);
+    assert_eq!(evicted(&mut scene, 42, &LastPlanned::default()), 1);
+}
+
+#[test]
+fn pods_of_a_replaced_machine_never_wait_for_what_was_launched_before_its_command_nor_for_a_late_machine() {
+    let mut scene = Scene::of(&replaced(DeletionReason::SpotInterruption));
+    scene.create(running("a"));
+    scene.plan_another(-21);
+    assert_eq!(evicted(&mut scene, 9, &LastPlanned::default()), 1, "it was there when the command began");
+    let mut scene = Scene::of(&replaced(DeletionReason::SpotInterruption));
+    scene.create(running("a"));
+    scene.plan_another(-20);
+    assert_eq!(evicted(&mut scene, 64, &LastPlanned::default()), 0);
+    assert_eq!(evicted(&mut scene, 65, &LastPlanned::default()), 1, "its grace period of 30 s and time to evict remain");
+}
+
+/// Another machine may have been planned since the command began, and says nothing of a plan for these pods.
+#[test]
+fn the_plan_for_pods_of_an_expired_machine_is_one_since_it_expired() {
+    let mut scene = Scene::of(&replaced(DeletionReason::Expired));
+    scene.create(running("a"));
+    scene.plan_another(-20);
+    assert_eq!(evicted(&mut scene, 7, &LastPlanned::default()), 0);
+    assert_eq!(evicted(&mut scene, 8, &LastPlanned::default()), 1);
 }
