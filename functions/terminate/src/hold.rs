@@ -8,7 +8,7 @@ use whittle_claims::{Claim, Deletion, DeletionReason, Phase};
 use whittle_model::pods::is_reschedulable;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// Time from the notice until replacements have been planned; if there is no plan by then, the pods fit elsewhere. Pods that
+/// Time from when a deletion is stored until replacements have been planned; if there is no plan by then, the pods fit elsewhere. Pods that
 /// leave earlier would be scheduled one by one, as their successors are created, and get machines that are too small.
 const PLANNING_TIME: SignedDuration = SignedDuration::from_secs(8);
 /// Time reserved for evictions, besides the longest grace period.
@@ -31,11 +31,19 @@ pub(crate) enum Stage {
     AwaitingMachine(SignedDuration),
 }
 
-/// The stage at `now`, by the pods on `node`.
-pub(crate) fn stage(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -> Stage {
-    let Some(last) = latest_start(deletion, pods, node, now).filter(|last| now < *last) else { return Stage::Drain };
+/// When the deletion of a claim was stored. That a user has deleted its NodeClaim counts from then on, and a notice from when AWS has sent
+/// it, which may be a minute earlier: nothing has been planned for the pods until somebody has heard of it.
+pub(crate) fn stored_at(claim: &Claim, deletion: &Deletion) -> Timestamp {
+    if let Phase::Draining { since, .. } = &claim.phase { *since } else { deletion.at }
+}
+
+/// The stage at `now` of a deletion that was [`stored_at`] this time, by the pods on `node`.
+pub(crate) fn stage(deletion: &Deletion, stored_at: Timestamp, pods: &[Pod], node: &str, now: Timestamp) -> Stage {
+    let planned_by = stored_at.checked_add(PLANNING_TIME).unwrap_or(stored_at);
+    let last = latest_start(deletion, planned_by, pods, node, now);
+    let Some(last) = last.filter(|last| now < *last) else { return Stage::Drain };
     let delay = last.duration_since(now).min(POLL_INTERVAL);
-    match (deletion.reason, now.duration_since(deletion.at) < PLANNING_TIME) {
+    match (deletion.reason, now < planned_by) {
         (DeletionReason::SpotInterruption, true) => Stage::AwaitingSpotPlan(delay),
         (DeletionReason::SpotInterruption, false) => Stage::AwaitingMachine(delay),
         (_, true) => Stage::AwaitingPlan(delay),
@@ -50,7 +58,7 @@ const fn reschedules_pods(reason: DeletionReason) -> bool {
 }
 
 /// The latest start of the drain: each pod keeps its whole grace period before the deadline. `None` if no pod has to move.
-fn latest_start(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -> Option<Timestamp> {
+fn latest_start(deletion: &Deletion, planned_by: Timestamp, pods: &[Pod], node: &str, now: Timestamp) -> Option<Timestamp> {
     if !reschedules_pods(deletion.reason) {
         return None;
     }
@@ -58,7 +66,7 @@ fn latest_start(deletion: &Deletion, pods: &[Pod], node: &str, now: Timestamp) -
     let grace = moving.map(|pod| pod.spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)).max()?;
     let Some(deadline) = deletion.deadline else {
         let no_notice = deletion.reason == DeletionReason::SpotInterruption;
-        return if no_notice { None } else { deletion.at.checked_add(PLANNING_TIME).ok() };
+        return if no_notice { None } else { Some(planned_by) };
     };
     let last = deadline.checked_sub(SignedDuration::from_secs(grace)).ok()?;
     last.checked_sub(EVICTION_RESERVE).ok()
@@ -95,7 +103,7 @@ mod tests {
 
     #[track_caller]
     fn check(deletion: &Deletion, pods: &[Pod], seconds: i64, expected: Stage) {
-        assert_eq!(stage(deletion, pods, NODE, at(seconds)), expected, "at {seconds}");
+        assert_eq!(stage(deletion, deletion.at, pods, NODE, at(seconds)), expected, "at {seconds}");
     }
 
     #[test]
@@ -138,6 +146,34 @@ mod tests {
         for reason in [DeletionReason::Empty, DeletionReason::Drifted, DeletionReason::Unhealthy, DeletionReason::InstanceStopped] {
             check(&ended(reason, None), &pods, 0, Stage::Drain);
         }
+    }
+
+    /// As where nothing rings for it, and the tick finds it.
+    #[test]
+    fn the_time_for_a_plan_begins_when_the_deletion_was_stored_and_ends_in_time_for_a_deadline() {
+        let stage = |reason, deadline: Option<i64>, seconds| {
+            let asked = Deletion { reason, deadline: deadline.map(at), ..warned(0) };
+            stage(&asked, at(50), &[pod("a")], NODE, at(seconds))
+        };
+        use DeletionReason::{Expired, Requested, SpotInterruption};
+        assert_eq!(stage(Requested, None, 51), Stage::AwaitingPlan(POLL_INTERVAL));
+        assert_eq!(stage(Requested, None, 57), Stage::AwaitingPlan(SignedDuration::from_secs(1)));
+        assert_eq!(stage(Requested, None, 58), Stage::Drain);
+        assert_eq!(stage(Expired, Some(300), 57), Stage::AwaitingPlan(POLL_INTERVAL));
+        assert_eq!(stage(Expired, Some(300), 58), Stage::Drain);
+        assert_eq!(stage(Expired, Some(110), 55), Stage::Drain);
+        assert_eq!(stage(SpotInterruption, Some(120), 57), Stage::AwaitingSpotPlan(POLL_INTERVAL));
+        assert_eq!(stage(SpotInterruption, Some(120), 58), Stage::AwaitingMachine(POLL_INTERVAL));
+        assert_eq!(stage(SpotInterruption, Some(120), 65), Stage::Drain);
+    }
+
+    #[test]
+    fn a_deletion_is_stored_when_the_claim_begins_to_drain() {
+        let asked = Deletion { reason: DeletionReason::Requested, ..warned(0) };
+        let draining = step(&crate::tests::serving(), &Event::DeletionRequested(asked.clone()), at(50)).unwrap();
+        assert_eq!(stored_at(&draining, &asked), at(50));
+        let ended = step(&draining, &Event::TerminationSent, at(70)).unwrap();
+        assert_eq!(stored_at(&ended, &asked), at(0), "nothing waits any more");
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl<P: Rights> Run<'_, P> {
     async fn hold_delay(&self, node: &Node, objects: &ClusterObjects, now: Timestamp) -> Result<Option<SignedDuration>, HandleError> {
         let claim = &self.claim.value;
         let Some(deletion) = claim.deletion.as_ref() else { return Ok(None) };
-        match hold::stage(deletion, &objects.pods, &node.metadata.name, now) {
+        match hold::stage(deletion, hold::stored_at(claim, deletion), &objects.pods, &node.metadata.name, now) {
             Stage::Drain => Ok(None),
             Stage::AwaitingSpotPlan(delay) => Ok(Some(delay)),
             stage @ (Stage::AwaitingPlan(delay) | Stage::AwaitingMachine(delay)) => {

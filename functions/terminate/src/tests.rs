@@ -11,7 +11,7 @@ mod same_name;
 mod shifted;
 mod unnamed;
 
-pub(crate) use over_sim::planned;
+pub(crate) use over_sim::{planned, serving};
 
 use crate::drain::{Deadline, Drain, Told, attached, held_by_budget, in_turn, kept_by_owners, older_than_deadline, plan};
 use whittle_api::k8s::{

@@ -25,7 +25,7 @@ pub(crate) fn planned() -> Claim {
     Claim::planned(key("default-1"), "uid".into(), default_spec(), at(-3600))
 }
 
-pub(super) fn serving() -> Claim {
+pub(crate) fn serving() -> Claim {
     after(&planned(), &[Event::FleetAnswered(own_machine()), joined(NODE)], at(-3600))
 }
 
