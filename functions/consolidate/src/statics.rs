@@ -42,7 +42,7 @@ impl<P: Rights> Run<'_, P> {
         stored.value.surplus.retain(|surplus| !is_shadowed(&surplus.node_pool));
         if !stored.value.surplus.is_empty() {
             // Any further surplus is decided on a snapshot read after these were deleted.
-            return self.delete_surplus(snapshot, stored).await;
+            return self.delete_surplus(stored).await;
         }
         let changes = static_pool_changes(self.settings, snapshot, &stored.value);
         stored.value.static_reasons.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
@@ -79,7 +79,7 @@ impl<P: Rights> Run<'_, P> {
         }
         stored.value.surplus = surplus;
         stored.revision = self.ports.store().write(&self.lease.cluster, &stored.value, stored.revision).await?;
-        self.delete_surplus(snapshot, stored).await
+        self.delete_surplus(stored).await
     }
 
     /// Stores the claims that a pool lacks. Each is fenced: a run that has lost its lease creates none.
@@ -125,7 +125,7 @@ impl<P: Rights> Run<'_, P> {
     /// next run. One that cannot be read is forgotten, or it would hold up every static pool for as long: its own is left as it is until
     /// it can be read, and has then the surplus that it has. Draining honours budgets and protected pods; it begins when the pods have been
     /// planned for, as of an expired machine, so that they are not planned for one by one.
-    async fn delete_surplus(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
+    async fn delete_surplus(&mut self, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let (mut done, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
         let mut pods_may_move = false;
         for surplus in &stored.value.surplus {
@@ -143,14 +143,16 @@ impl<P: Rights> Run<'_, P> {
                 found => found?,
             };
             if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
-                let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, surplus.message.clone(), snapshot.now);
-                let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), snapshot.now).await;
+                // Not when the snapshot was read, which may be seconds ago: its pods wait for a plan from now on.
+                let now = self.ports.clock().now();
+                let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, surplus.message.clone(), now);
+                let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), now).await;
                 if unless_conflict(marked)?.is_none() {
                     continue;
                 }
                 pods_may_move |= claim.value.node_name().is_some();
                 let subject = format!("nodeclaim/{}", surplus.claim);
-                self.report.decide(snapshot.now, DecisionKind::Disrupted, subject, surplus.message.clone());
+                self.report.decide(now, DecisionKind::Disrupted, subject, surplus.message.clone());
                 self.report.count("scaled_down");
             }
             let doorbell = Doorbell::Terminate { cluster: self.lease.cluster.clone(), claim: surplus.claim.clone() };

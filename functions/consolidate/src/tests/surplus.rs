@@ -69,3 +69,19 @@ fn the_pods_of_surplus_nodes_are_planned_for_at_once() {
     assert_eq!(rung(&[], false), [Function::Terminate]);
     assert_eq!(rung(&serves, true), [Function::Terminate], "an earlier run has rung, or the tick does");
 }
+
+/// They wait for a plan from when it is marked, and a large cluster takes seconds to read.
+#[test]
+fn a_surplus_node_is_deleted_when_it_is_marked_and_not_when_the_cluster_was_read() {
+    let world = TestWorld::still(at(9));
+    world.store(&after(&claim("fixed-1"), &[begun("t"), Event::FleetAnswered(machine("i-1")), joined("n"), Event::NodeReady]));
+    let snapshot = snapshot_of(vec![world.claim(&key("fixed-1"))], at(1));
+    let ports = world.ports();
+    let lease = block_on(ports.acquire(&key("fixed-1").cluster, "run", at(9), SignedDuration::from_mins(1))).unwrap();
+    let (settings, report) = (Settings::default(), Report::default());
+    let mut run = Run { ports: Adapters::all(&ports), settings: &settings, lease: &lease, report, notes: Vec::new(), handed_over: false };
+    let known = Disruptions { surplus: vec![surplus("fixed-1")], ..Disruptions::default() };
+    let mut stored = Stored { value: known, revision: Revision::ABSENT };
+    block_on(run.reconcile_static_pools(&snapshot, &mut stored)).unwrap();
+    assert_eq!(world.claim(&key("fixed-1")).deletion.map(|deletion| deletion.at), Some(at(9)));
+}
