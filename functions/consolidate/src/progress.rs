@@ -8,7 +8,7 @@ use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
 use crate::{metrics, publish};
 use std::collections::BTreeSet;
-use whittle_api::k8s::{Kind, Taint};
+use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, DeletionReason, Doorbell, Event, Phase, Stored};
 use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, protected_by, undo_moves};
@@ -333,10 +333,11 @@ fn protected_since(snapshot: &Snapshot, running: &Running) -> Option<Held> {
     let kept = running.removals.iter().filter_map(|removal| Some((removal.node.as_str(), claim_of(removal)?)));
     let kept: Vec<(&str, &Claim)> = kept.filter(|(_, claim)| !claim.is_ending()).collect();
     let nodes: BTreeSet<&str> = kept.iter().map(|(node, _)| *node).collect();
-    let by_user = snapshot.read.nodes.iter().filter(|node| nodes.contains(node.metadata.name.as_str())).find_map(|node| {
-        let annotation = NODE_PROTECTIONS.into_iter().find(|key| node.metadata.annotation(key) == Some("true"))?;
-        let name = &node.metadata.name;
-        Some(Held { node: name.clone(), why: format!("node {name} has the annotation {annotation} by now") })
+    let shown = snapshot.read.nodes.iter().map(|node| &node.metadata);
+    let shown = shown.chain(snapshot.read.unreadable_of(Node::KIND).map(|odd| &odd.metadata));
+    let by_user = shown.filter(|meta| nodes.contains(meta.name.as_str())).find_map(|meta| {
+        let annotation = NODE_PROTECTIONS.into_iter().find(|key| meta.annotation(key) == Some("true"))?;
+        Some(Held { node: meta.name.clone(), why: format!("node {} has the annotation {annotation} by now", meta.name) })
     });
     let overrides = |claim: &Claim| running.method.overrides_pod_blockers() && claim.spec.termination_grace_period.is_some();
     let nodes: BTreeSet<&str> = kept.iter().filter(|(_, claim)| !overrides(claim)).map(|(node, _)| *node).collect();

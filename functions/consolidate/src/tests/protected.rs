@@ -7,7 +7,7 @@ use crate::state::{Disruptions, Running};
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Node, Pod};
-use whittle_api::{ClusterObjects, GoDuration, ObjectMeta, labels};
+use whittle_api::{ClusterObjects, GoDuration, ObjectMeta, Unreadable, labels};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event, Revision, Stored};
 use whittle_model::disruption::{Method, Removal};
 use whittle_ports::{Adapters, Leases, Report, Settings};
@@ -100,6 +100,23 @@ fn a_command_waits_while_one_of_its_nodes_is_protected_itself() {
             assert_eq!(stands(method, "n", key, "true"), Readiness::Ready, "{method:?}: it is that of the replacement");
         }
     }
+}
+
+/// Its annotations can be read though another field of it cannot.
+#[test]
+fn a_command_waits_for_a_protected_node_that_cannot_be_read() {
+    let stands = |name: &str, value: &str| {
+        let young = claim("new");
+        let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
+        let mut metadata = ObjectMeta::named(name);
+        metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+        let odd = Unreadable { kind: "Node".to_owned(), metadata, ..Unreadable::default() };
+        let read = ClusterObjects { unreadable: vec![odd], ..ClusterObjects::default() };
+        let snapshot = Snapshot::of(at(5), read, stored(vec![old(), ready]), Vec::new(), BTreeMap::new());
+        readiness(&snapshot, &running(vec![young]))
+    };
+    assert!(is_held(stands("node-old", "true")));
+    assert_eq!([stands("node-old", "false"), stands("elsewhere", "true")], [Readiness::Ready, Readiness::Ready]);
 }
 
 #[test]
