@@ -5,7 +5,7 @@ use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Kind, Node, PdbSpec, PdbStatus, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
-use whittle_api::{ClusterObjects, LabelSelector, ObjectMeta, Unreadable, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, LabelSelector, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, NOMINATION, Phase, PodKey, Stored, mirror};
 use whittle_model::pods;
 use whittle_model::requirements::from_requirements;
@@ -209,16 +209,21 @@ fn deleting_nodes<'c>(claims: &'c [Stored<Claim>], deleting: &BTreeSet<ClaimName
 
 /// Claims that a disruption command deletes once its pending replacements are initialized. Their pods count as rescheduled
 /// already: otherwise the replacements would look empty, and other pods would be placed there.
+///
+/// A command marks its claims when it makes its replacements, or later. One that was marked before any of the pending ones was made is of
+/// another command: its replacements are ready, and it waits for a pod that is protected since, perhaps for ten minutes and perhaps in
+/// vain. Its pods may not go yet, and no machine is launched for them.
 pub(crate) fn being_replaced(claims: &[Stored<Claim>]) -> BTreeSet<ClaimName> {
-    let is_replacement = |claim: &Stored<Claim>| {
-        let claim = &claim.value;
-        claim.is_live() && !claim.is_ending() && claim.spec.replaces.is_some() && !matches!(claim.phase, Phase::Initialized { .. })
+    let claims = || claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live());
+    let is_pending =
+        |claim: &&Claim| !claim.is_ending() && claim.spec.replaces.is_some() && !matches!(claim.phase, Phase::Initialized { .. });
+    let Some(oldest) = claims().filter(is_pending).map(|claim| claim.created_at).min() else { return BTreeSet::new() };
+    let is_replaced = |claim: &&Claim| {
+        let marked = conditions::find(&claim.conditions, conditions::DISRUPTION_REASON);
+        let marked = marked.filter(|marked| marked.status == ConditionStatus::True);
+        marked.is_some_and(|marked| marked.last_transition_time.is_none_or(|at| oldest <= at))
     };
-    if !claims.iter().any(is_replacement) {
-        return BTreeSet::new();
-    }
-    let marked = |claim: &&Claim| claim.is_live() && conditions::is_true(&claim.conditions, conditions::DISRUPTION_REASON);
-    claims.iter().map(|stored| &stored.value).filter(marked).map(|claim| claim.key.name.clone()).collect()
+    claims().filter(is_replaced).map(|claim| claim.key.name.clone()).collect()
 }
 
 /// Pods, by uid, that wait for a machine that is launched and not yet initialized, with the name of its (youngest) claim. Before

@@ -210,6 +210,34 @@ fn a_machine_counts_as_being_replaced_until_its_replacement_is_ready_or_lost() {
     check_being_replaced(&[Event::DeletionRequested(lost)], &[]);
 }
 
+/// As it does while a pod on it is protected: no machine is launched for pods that may stay.
+#[test]
+fn a_machine_whose_replacement_is_ready_is_not_being_replaced_because_another_is() {
+    let launched = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(large("i-2"))];
+    let ready = [&launched[..], &[Event::NodeJoined { node_name: "node-new".into() }, Event::NodeReady]].concat();
+    let found = |begun: Timestamp| -> Vec<String> {
+        let ((waits, of_it), (mut other, mut starting)) = (replaced(&ready), replaced(&[]));
+        other.key.name = "other".into();
+        conditions::clear(&mut other.conditions, conditions::DISRUPTION_REASON);
+        conditions::set(&mut other.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Drifted", "", begun);
+        starting.key.name = "default-2".into();
+        starting.created_at = begun;
+        being_replaced(&stored([waits, of_it, other, starting])).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(found(at(1)), ["other"]);
+    assert_eq!(found(now()), ["old", "other"], "of one pass: nothing tells whose replacement it is");
+}
+
+/// A run that died after it had made the replacements is gone on with by a later one, which marks the machine.
+#[test]
+fn a_machine_that_was_marked_after_its_replacement_was_made_is_being_replaced() {
+    let (mut old, new) = replaced(&[]);
+    conditions::clear(&mut old.conditions, conditions::DISRUPTION_REASON);
+    conditions::set(&mut old.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Drifted", "", at(30));
+    let found = being_replaced(&stored([old, new]));
+    assert!(found.iter().any(|name| name.as_str() == "old"));
+}
+
 #[test]
 fn a_machine_is_promised_to_its_pods_from_launch_to_initialization() {
     let events = [
