@@ -1,14 +1,17 @@
 //! Calls beside each other: one that EC2 answers late keeps no other waiting.
 
 use super::many::keep_in;
+use super::over_sim::run_over;
 use super::repeated::with_class;
 use futures::executor::block_on;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use whittle_claims::{Bucket, BucketName};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{Adapters, Answer, CloudError, DryRuns, Fleets, InstanceRun, Instances, LaunchTemplates, Settings};
+use whittle_ports::{Adapters, Answer, CloudError, CloudErrorKind, DryRuns, Fleets, InstanceRun, Instances, LaunchTemplates, Settings};
 use whittle_sim::{Function, SimPorts};
+use whittle_testkit::{TestWorld, at};
 use whittle_units::{ClusterName, InstanceId, SignedDuration};
 
 /// EC2, whose first fleet is answered once so many others were asked for, or when nothing else happens.
@@ -18,6 +21,14 @@ struct LateAnswer {
     asked: AtomicUsize,
     /// How many fleets had been asked for when the first was answered.
     asked_by_then: AtomicUsize,
+    /// It has no tokens left.
+    throttles: bool,
+}
+
+impl LateAnswer {
+    fn new(inner: &SimPorts, others: usize) -> Self {
+        Self { inner: inner.clone(), others, asked: AtomicUsize::new(0), asked_by_then: AtomicUsize::new(0), throttles: false }
+    }
 }
 
 /// Lets everything else go on.
@@ -36,6 +47,10 @@ async fn yield_once() {
 
 impl Fleets for LateAnswer {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
+        if self.throttles {
+            let (code, message) = ("RequestLimitExceeded".to_owned(), "Request limit exceeded.".to_owned());
+            return Err(CloudError { kind: CloudErrorKind::Throttled, call: "CreateFleet", code, message });
+        }
         if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
             for _ in 0..1_000 {
                 if self.asked.load(Ordering::Relaxed) > self.others {
@@ -90,11 +105,34 @@ fn a_call_that_is_answered_late_keeps_no_other_waiting() {
     }
     // The time of the calls of four groups: there are tokens for the others by then.
     let ports = simulation.ports().with_time_left(SignedDuration::from_millis(100), SignedDuration::from_mins(1));
-    let cloud = LateAnswer { inner: ports.clone(), others: 6, asked: AtomicUsize::new(0), asked_by_then: AtomicUsize::new(0) };
+    let cloud = LateAnswer::new(&ports, 6);
     let adapters = Adapters { store: &ports, cloud: &cloud, cluster: &ports, queues: &ports, clock: &ports };
     let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"), &[])).unwrap();
     assert_eq!((report.counted("launched"), simulation.world().region.started()), (7, 7));
     assert_eq!(cloud.asked_by_then.load(Ordering::Relaxed), 7, "all others were asked for before it was answered");
     let rung = simulation.doorbells().into_iter().filter(|function| *function == Function::Register).count();
     assert!((1..=2).contains(&rung), "{rung} doorbells for their Nodes, which are sent seconds apart");
+}
+
+#[test]
+fn a_run_that_is_throttled_when_it_repeats_a_call_makes_no_other_and_all_claims_get_a_machine_later() {
+    let mut simulation = with_class();
+    for group in 0..3 {
+        keep_in(&simulation, group, group);
+    }
+    let throttled = |simulation: &TestWorld| {
+        let ports = simulation.ports();
+        let cloud = LateAnswer { throttles: true, ..LateAnswer::new(&ports, 0) };
+        let adapters = Adapters { store: &ports, cloud: &cloud, cluster: &ports, queues: &ports, clock: &ports };
+        let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"), &[])).unwrap();
+        (report.counted("throttled"), report.counted("no_token"))
+    };
+    assert_eq!(throttled(&simulation), (3, 0), "they were under way at once");
+    keep_in(&simulation, 3, 3);
+    simulation.run_until(at(10));
+    assert_eq!(throttled(&simulation), (1, 3), "two are not repeated, and one is not begun");
+    let (bucket, full) = (BucketName("CreateFleet".to_owned()), Bucket::full(50, 5, at(10)));
+    assert!(!simulation.world().store.take_tokens(&bucket, &full, 10, at(10)), "EC2 has none for other clusters either");
+    simulation.run_until(at(60));
+    assert_eq!((run_over(&simulation.ports(), &[]).counted("launched"), simulation.world().region.started()), (4, 4));
 }

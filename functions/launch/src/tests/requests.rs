@@ -12,7 +12,7 @@ use whittle_claims::{Bucket, BucketName};
 use whittle_ports::contracts::{Fault, Faulty};
 use whittle_ports::{Adapters, Clock, NamePatterns, RegionStore, Report, Settings};
 use whittle_sim::{Function, SimPorts};
-use whittle_testkit::{TestWorld, at};
+use whittle_testkit::TestWorld;
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
 
 /// The calls of a run that launches so many equal claims.
@@ -54,22 +54,6 @@ pub(super) fn leave_tokens(simulation: &TestWorld, left: u32) {
     let now = simulation.world().now();
     let (bucket, full) = (BucketName("CreateFleet".to_owned()), Bucket::full(50, 5, now));
     assert!(simulation.world().store.take_tokens(&bucket, &full, 50 - left, now));
-}
-
-#[test]
-fn a_run_that_is_throttled_when_it_repeats_a_call_makes_no_other_and_all_claims_get_a_machine_later() {
-    let mut simulation = groups(3);
-    simulation.world().faults.fleets_throttled_until = Some(at(60));
-    assert_eq!(run_over(&simulation.ports(), &[]).counted("throttled"), 3, "they were under way at once");
-    keep_in(&simulation, 3, 3);
-    simulation.run_until(at(10));
-    let report = run_over(&simulation.ports(), &[]);
-    assert_eq!((report.counted("throttled"), report.counted("no_token")), (1, 3), "two are not repeated, and one is not begun");
-    let (bucket, full) = (BucketName("CreateFleet".to_owned()), Bucket::full(50, 5, at(10)));
-    assert!(!simulation.world().store.take_tokens(&bucket, &full, 10, at(10)), "EC2 has none for other clusters either");
-    simulation.run_until(at(60));
-    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 4);
-    assert_eq!(simulation.world().region.started(), 4);
 }
 
 #[test]

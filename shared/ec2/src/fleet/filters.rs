@@ -140,7 +140,9 @@ fn one_capacity_block(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
 /// Of several reservations for a type in a zone, keeps the one with the most free instances: one for dedicated machines only if a claim can
 /// use no other (ours), since others may need it, and the first dedicated machine of a region costs a fee.
 fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
-    let mut largest: BTreeMap<(&str, &str), ((bool, u32), &str)> = BTreeMap::new();
+    /// Whether it is for machines of default tenancy, and how many instances are free.
+    type Room = (bool, u32);
+    let mut largest: BTreeMap<(&str, &str), (Room, &str)> = BTreeMap::new();
     for candidate in &candidates {
         for offering in candidate.offerings.iter().filter(|offering| is_reserved(offering)) {
             let key = (candidate.instance_type.name.as_str(), offering.zone());
