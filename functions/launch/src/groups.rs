@@ -30,6 +30,8 @@ struct Part {
     outcome: Result<(), HandleError>,
     /// The launch templates that the run knew when the call began, and those that are known after it.
     templates: (BTreeSet<String>, BTreeSet<String>),
+    /// Whether EC2 has throttled it.
+    is_throttled: bool,
     report: Report,
 }
 
@@ -38,12 +40,7 @@ impl Part {
     async fn begin<P: Rights>(mut part: Run<'_, P>, group: Group) -> Self {
         let before = part.templates.clone();
         let outcome = part.begin(group).await;
-        Self { outcome, templates: (before, part.templates), report: part.report }
-    }
-
-    /// Whether EC2 has throttled its call.
-    fn is_throttled(&self) -> bool {
-        is_throttled(&self.report)
+        Self { outcome, templates: (before, part.templates), is_throttled: part.is_throttled, report: part.report }
     }
 }
 
@@ -59,11 +56,6 @@ async fn beside<T>(calls: &mut FuturesUnordered<impl Future<Output = Part>>, end
     awaited.await
 }
 
-/// Whether EC2 has throttled a call: what follows would be throttled too, and keep others from theirs.
-pub(crate) fn is_throttled(report: &Report) -> bool {
-    report.counted("throttled") > 0
-}
-
 /// A count, its half, and so on, down to one. Nothing of zero.
 fn halves(count: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(count), |count| Some(count / 2)).take_while(|count| *count > 0)
@@ -77,15 +69,15 @@ impl<P: Rights> Run<'_, P> {
         groups.sort_by_key(|group| Reverse(group.claims.len()));
         let mut waiting = VecDeque::from(groups);
         let (mut calls, mut outcome, mut is_in_time) = (FuturesUnordered::new(), Ok(()), true);
-        let (mut reserve, mut stops) = (0, is_throttled(&self.report));
+        let mut reserve = 0;
         loop {
             let free = CALLS_MAX.saturating_sub(calls.len());
             let mut ended = Vec::new();
-            if is_in_time && outcome.is_ok() && !stops && free > 0 && !waiting.is_empty() {
+            if is_in_time && outcome.is_ok() && !self.is_throttled && free > 0 && !waiting.is_empty() {
                 let permitted = beside(&mut calls, &mut ended, self.permitted(waiting.make_contiguous(), free, reserve)).await;
                 match permitted {
                     // The tokens that were taken meanwhile are not there: the bucket is emptied below.
-                    Ok(Some(_)) if ended.iter().any(Part::is_throttled) => {}
+                    Ok(Some(_)) if ended.iter().any(|part| part.is_throttled) => {}
                     Ok(Some(count)) => {
                         calls.extend(waiting.drain(..count).map(|group| Part::begin(self.part(), group)));
                         // It asks whenever a call ends, and would take each token as it comes; another cluster's run asks once in seconds.
@@ -104,8 +96,8 @@ impl<P: Rights> Run<'_, P> {
                 break;
             }
             for part in ended {
-                if part.is_throttled() && !stops {
-                    stops = true;
+                if part.is_throttled && !self.is_throttled {
+                    self.is_throttled = true;
                     self.empty_bucket().await;
                 }
                 outcome = outcome.and(self.absorb(part));
@@ -137,6 +129,7 @@ impl<P: Rights> Run<'_, P> {
             facts: Arc::clone(&self.facts),
             templates: self.templates.clone(),
             register_rung_at: Arc::clone(&self.register_rung_at),
+            is_throttled: false,
             report: Report::default(),
         }
     }

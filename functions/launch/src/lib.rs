@@ -28,7 +28,6 @@ use batch::Batch;
 use call::Call;
 use futures::future::{TryFutureExt, join_all, try_join_all};
 use futures::try_join;
-use groups::is_throttled;
 use plan::Facts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -88,6 +87,8 @@ pub(crate) struct Run<'a, P> {
     templates: BTreeSet<String>,
     /// When the Nodes of launched machines were rung for, in milliseconds since 1970.
     register_rung_at: Arc<AtomicI64>,
+    /// Whether EC2 has throttled a call: what follows would be throttled too, and keep others from theirs.
+    is_throttled: bool,
     report: Report,
 }
 
@@ -115,7 +116,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let changed = classes::changed(ports, cluster, &facts, &due, &mut report).await;
     let facts = Arc::new(Facts { changed, ..facts });
     let register_rung_at = Arc::new(AtomicI64::new(i64::MIN));
-    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), register_rung_at, report };
+    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), register_rung_at, is_throttled: false, report };
     run.request_refresh(&due).await?;
     let outcome = run.launch_all(due).await;
     let recorded = record_decisions(ports.store(), cluster, &run.report.decisions).await;
@@ -228,9 +229,9 @@ impl<P: Rights> Run<'_, P> {
         }
         for (id, claims) in by_batch {
             let is_in_time = has_time(self.ports.clock());
-            if is_in_time && !is_throttled(&self.report) {
+            if is_in_time && !self.is_throttled {
                 remaining.extend(self.resume(&id, claims, &mut requeues).await?);
-                if is_throttled(&self.report) {
+                if self.is_throttled {
                     self.empty_bucket().await;
                 }
                 continue;

@@ -103,7 +103,7 @@ mod tests {
 
     impl Clock for Stopped {
         fn now(&self) -> Timestamp {
-            at(self.0)
+            moment(self.0)
         }
         fn deadline(&self) -> Deadline {
             Deadline(Timestamp::MAX)
@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    fn at(second: i64) -> Timestamp {
+    fn moment(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("in range")
     }
 
@@ -125,7 +125,7 @@ mod tests {
         outcome: Result<u32, &'static str>,
     ) -> Result<u32, &'static str> {
         let cluster = ClusterName::new(cluster);
-        let found = cached.get_or_read(&cluster, at(since), &Stopped(now), ready(outcome)).now_or_never();
+        let found = cached.get_or_read(&cluster, moment(since), &Stopped(now), ready(outcome)).now_or_never();
         found.expect("nothing is waited for")
     }
 
@@ -145,13 +145,13 @@ mod tests {
     fn a_read_of_a_cluster_is_waited_for_by_those_that_ask_for_the_same_and_no_others() {
         let cached = Cached::<u32>::default();
         let (a, b, clock) = (ClusterName::new("a"), ClusterName::new("b"), Stopped(10));
-        let reading = cached.get_or_read(&a, at(10), &clock, pending::<Result<u32, &str>>());
-        let same = cached.get_or_read(&a, at(10), &clock, ready(Ok::<u32, &str>(1)));
+        let reading = cached.get_or_read(&a, moment(10), &clock, pending::<Result<u32, &str>>());
+        let same = cached.get_or_read(&a, moment(10), &clock, ready(Ok::<u32, &str>(1)));
         assert_eq!(join(reading, same).now_or_never(), None);
         assert_eq!(looked_up(&cached, "a", (10, 10), Ok(1)), Ok(1), "a read that was dropped does not block the next");
         let cached = Cached::<u32>::default();
-        let reading = cached.get_or_read(&a, at(10), &clock, pending::<Result<u32, &str>>());
-        let other = cached.get_or_read(&b, at(10), &clock, ready(Ok::<u32, &str>(2)));
+        let reading = cached.get_or_read(&a, moment(10), &clock, pending::<Result<u32, &str>>());
+        let other = cached.get_or_read(&b, moment(10), &clock, ready(Ok::<u32, &str>(2)));
         let mut reading = Box::pin(reading);
         assert_eq!(reading.as_mut().now_or_never(), None);
         assert_eq!(other.now_or_never(), Some(Ok(2)));

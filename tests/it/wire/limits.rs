@@ -44,7 +44,8 @@ fn running(stage: &Stage) -> usize {
 
 /// Calls of an action, and how many calls of any action were throttled.
 fn calls(stage: &Stage, action: &str) -> (usize, usize) {
-    (stage.aws.api.lock().unwrap().calls(action), throttled(stage, |_| true))
+    let made = stage.aws.api.lock().unwrap().calls(action);
+    (made, throttled(stage, |_| true))
 }
 
 /// How many calls of some actions were throttled.
