@@ -7,6 +7,7 @@ use crate::roles;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Statements that no call of a walk needs, by role and `Sid`, and what they are for; a role of `*` is any.
 const NOT_WALKED: &[(&str, &str, &str)] = &[
@@ -31,15 +32,27 @@ pub(crate) async fn nothing_was_refused(rig: &Outside) -> Result<()> {
     Ok(())
 }
 
+/// How long the last run of a function may go on after what it was to do has been seen: `refresh` deletes what was made for a class, and
+/// then records that.
+const LAST_RUN_MAX: Duration = Duration::from_secs(30);
+
 /// Every statement that allows something was used, or is in [`NOT_WALKED`].
 pub(crate) async fn each_statement_is_needed(rig: &Outside) -> Result<()> {
-    let used = used(rig).await?;
+    let is_known = |statement: &Allowing| NOT_WALKED.iter().any(|known| is_about(known, statement));
     let all = statements(rig).await?;
+    let all_used = async |rig: &Outside| {
+        let used = used(rig).await?;
+        Ok(all.iter().all(|statement| used.contains(&(statement.name.clone(), statement.sid.clone())) || is_known(statement)))
+    };
+    // What is idle even so is told below.
+    let _ = rig.until("every statement is used", LAST_RUN_MAX, all_used).await;
+    let used = used(rig).await?;
     let idle: Vec<_> = all.iter().filter(|statement| !used.contains(&(statement.name.clone(), statement.sid.clone()))).collect();
     println!("{} statements of the functions' roles gave the rights that they used, {} did not:", all.len() - idle.len(), idle.len());
     let mut unknown = Vec::new();
-    for Allowing { role, sid, .. } in idle {
-        let reason = NOT_WALKED.iter().find(|(of, name, _)| (*of == "*" || of == role) && name == sid).map(|(_, _, reason)| *reason);
+    for statement in idle {
+        let Allowing { role, sid, .. } = statement;
+        let reason = NOT_WALKED.iter().find(|known| is_about(known, statement)).map(|(_, _, reason)| *reason);
         println!("  {role} {sid}: {}", reason.unwrap_or("no reason is known"));
         if reason.is_none() {
             unknown.push(format!("{role} {sid}"));
@@ -47,6 +60,11 @@ pub(crate) async fn each_statement_is_needed(rig: &Outside) -> Result<()> {
     }
     ensure!(unknown.is_empty(), "remove these statements, or say what they are for: {}", unknown.join(", "));
     Ok(())
+}
+
+/// Whether what is known of statements that no walk uses is about this one.
+fn is_about((role, sid, _): &(&str, &str, &str), statement: &Allowing) -> bool {
+    (*role == "*" || *role == statement.role) && *sid == statement.sid
 }
 
 /// Calls that lacked a right.
