@@ -257,8 +257,15 @@ pub fn updated_statuses(buffers: &[Buffer], plan: &Plan, on_the_way: &[PodRef], 
 
 fn with_provisioning_condition(buffer: &Buffer, counts: Option<PlacementCounts>, now: Timestamp) -> CapacityBuffer {
     let mut object = buffer.object.clone();
-    if let Some(value) = provisioning(buffer, counts) {
-        value.set_on(&mut object.status.conditions, conditions::PROVISIONING, now);
+    let list = &mut object.status.conditions;
+    let told = provisioning(buffer, counts);
+    if let Some(value) = &told {
+        value.set_on(list, conditions::PROVISIONING, now);
+    }
+    // A condition that the pass says nothing about is still that of an earlier generation; others' conditions are theirs.
+    let is_of_pass = |type_: &str| type_ == conditions::READY_FOR_PROVISIONING || told.is_some() && type_ == conditions::PROVISIONING;
+    for condition in list.iter_mut().filter(|condition| is_of_pass(&condition.type_)) {
+        condition.observed_generation = buffer.object.metadata.generation;
     }
     object
 }

@@ -309,3 +309,27 @@ fn an_empty_buffer_has_a_condition() {
     let condition = conditions::find(&updated[0].status.conditions, conditions::PROVISIONING).unwrap();
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "BufferEmpty"));
 }
+
+/// The generations of the conditions of a buffer, by their types.
+fn observed(object: &CapacityBuffer) -> Vec<(&str, Option<i64>)> {
+    object.status.conditions.iter().map(|condition| (condition.type_.as_str(), condition.observed_generation)).collect()
+}
+
+#[test]
+fn conditions_say_which_generation_of_the_buffer_they_are_about() {
+    let mut first = buffer_of("spare", 4).object;
+    first.metadata.generation = Some(1);
+    ConditionValue::yes().set_on(&mut first.status.conditions, "LimitedByQuotas", now());
+    let first = resolve(&first, Ok(&source(1)), now());
+    let plan = plan_of(&first, &[0, 1, 2, 3], &[], &[]);
+    let mut fits = updated_statuses(std::slice::from_ref(&first), &plan, &[], now()).remove(0);
+    let (ready, provisioning) = (conditions::READY_FOR_PROVISIONING, conditions::PROVISIONING);
+    assert_eq!(observed(&fits), [(ready, Some(1)), ("LimitedByQuotas", None), (provisioning, Some(1))], "others' conditions are theirs");
+    // Its spec was changed, and the pass reached none of its pods.
+    fits.metadata.generation = Some(2);
+    let second = resolve(&fits, Ok(&source(1)), now());
+    let unreached = updated_statuses(std::slice::from_ref(&second), &Plan::default(), &[], now()).remove(0);
+    assert_eq!(observed(&unreached), [(ready, Some(2)), ("LimitedByQuotas", None), (provisioning, Some(1))]);
+    let reached = updated_statuses(std::slice::from_ref(&second), &plan, &[], now()).remove(0);
+    assert_eq!(observed(&reached), [(ready, Some(2)), ("LimitedByQuotas", None), (provisioning, Some(2))]);
+}
