@@ -52,7 +52,8 @@ pub struct Args {
     pub filename: Vec<PathBuf>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Helm values of an older installation, whose settings are shown
+    /// Helm values of an older installation, whose settings are shown, with those in the ConfigMaps of its controller.envFrom, if these
+    /// are among the manifests
     #[arg(long, value_name = "FILE")]
     pub values: Vec<PathBuf>,
     /// Show the settings in the environment variables of an older installation
@@ -106,9 +107,13 @@ pub fn run(
         }
         found.add(Level::Error, faults.iter().map(ToString::to_string));
     }
+    let named: BTreeSet<String> = values.iter().flat_map(|(_, text)| settings::maps_of_helm_values(text)).collect();
+    let is_named = |object: &Object| map_of(object).is_some_and(|map| named.contains(&map.metadata.name));
+    let (sources, objects): (Vec<Object>, Vec<Object>) = objects.into_iter().partition(is_named);
     found.objects(objects, args.node_role.as_deref());
+    let maps: Vec<&ConfigMap> = sources.iter().filter_map(map_of).collect();
     for (name, text) in values {
-        found.settings(&name, settings::from_helm_values(&name, &text));
+        found.settings(&name, settings::from_helm_values(&name, &text, &maps));
     }
     if args.environment {
         found.settings("environment", settings::from_environment(environment));
@@ -345,7 +350,7 @@ impl Findings {
 /// Why a text is no values of a chart; `None` if it is.
 fn no_values(text: &str) -> Option<String> {
     if !mapping::is_yaml(text) {
-        let errors = settings::from_helm_values("", text).err()?;
+        let errors = settings::from_helm_values("", text, &[]).err()?;
         return errors.into_iter().next().map(|error| error.message);
     }
     let wanted = "values of a chart are a mapping, as `helm get values -o yaml` prints it";
@@ -384,6 +389,13 @@ fn overlay_conflicts(objects: &[Object]) -> BTreeMap<String, String> {
     let overlays: Vec<_> = objects.iter().filter_map(of_overlay).collect();
     let pools: Vec<_> = objects.iter().filter_map(pool_of).cloned().collect();
     overlays::conflicts(&overlays, &pools)
+}
+
+fn map_of(object: &Object) -> Option<&ConfigMap> {
+    match object {
+        Object::ConfigMap(map) => Some(map),
+        _ => None,
+    }
 }
 
 fn pool_of(object: &Object) -> Option<&NodePool> {

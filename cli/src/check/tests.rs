@@ -85,6 +85,29 @@ fn what_is_no_values_of_a_chart_is_refused() {
 }
 
 #[test]
+fn variables_in_other_objects_are_read_from_the_manifests_or_named() {
+    let directory = std::env::temp_dir().join(format!("whittle-env-from-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (values, manifests) = (directory.join("values.yaml"), directory.join("manifests.yaml"));
+    let text = "controller: {envFrom: [{configMapRef: {name: karpenter-env}}, {secretRef: {name: karpenter-secret}}]}\n";
+    std::fs::write(&values, text).unwrap();
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: karpenter-env, namespace: karpenter}\ndata: {ISOLATED_VPC: 'true'}\n";
+    std::fs::write(&manifests, map).unwrap();
+    let with = run_on(&Args { values: vec![values.clone()], filename: vec![manifests.clone()], ..Args::default() }, &[]);
+    let without = run_on(&Args { values: vec![values], ..Args::default() }, &[]);
+    let alone = run_on(&Args { filename: vec![manifests], ..Args::default() }, &[]);
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(shown(&with), ["ISOLATED_VPC = true (the stack's parameter IsolatedVpc)"]);
+    assert!(!with.out.contains("karpenter-env"), "{}", with.out);
+    assert!(without.out.contains("controller.envFrom.configMapRef.karpenter-env is not used: "), "{}", without.out);
+    for ran in [&with, &without] {
+        assert!(ran.out.contains("controller.envFrom.secretRef.karpenter-secret is not used: "), "{}", ran.out);
+        assert!(ran.code == ExitCode::SUCCESS && ran.err.is_empty(), "{}", ran.err);
+    }
+    assert!(alone.out.contains("karpenter-env\" is not looked at"), "{}", alone.out);
+}
+
+#[test]
 fn an_amount_of_bytes_in_thousandths_is_remarked_and_valid() {
     let text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: \
                 {memory: 512m}}}]}}}\n";

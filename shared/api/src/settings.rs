@@ -5,7 +5,7 @@ use crate::duration::GoDuration;
 use crate::k8s::ConfigMap;
 use crate::words;
 use crate::yaml::{self, Content, Node};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the ConfigMap that the old controller read.
 pub const CONFIG_MAP: &str = "karpenter-global-settings";
@@ -65,20 +65,24 @@ pub fn from_config_map(map: &ConfigMap) -> Result<Read, Vec<SettingsError>> {
 }
 
 /// Reads Helm values: `settings.aws.*` and `settings.*`, or the older layout with the same keys at the top; and the variables of
-/// `controller.env`, the only place for settings that the chart has no key for, such as `SCHEDULER_CONFIG`.
+/// `controller.env` and `controller.envFrom`, the only places for settings that the chart has no key for, such as `SCHEDULER_CONFIG`.
+/// `maps` are the ConfigMaps that are known, of those that `controller.envFrom` may name.
 ///
 /// # Errors
 /// Text that is not YAML, and all values that cannot be parsed.
-pub fn from_helm_values(file: &str, text: &str) -> Result<Read, Vec<SettingsError>> {
+pub fn from_helm_values(file: &str, text: &str, maps: &[&ConfigMap]) -> Result<Read, Vec<SettingsError>> {
     let fail = |message: String| vec![SettingsError { origin: file.to_owned(), key: "values".to_owned(), message }];
-    let documents = yaml::documents(text).map_err(|error| fail(format!("line {}: this is no YAML: {error}", error.mark.line)))?;
-    let mut pairs = Vec::new();
-    for document in &documents {
-        flatten(document, "", &mut pairs);
-    }
-    // The chart writes them behind its own variables, and of two with one name the last counts.
-    pairs.sort_by_key(|(key, _)| key.starts_with(VARIABLES));
+    let pairs = pairs(text).map_err(|error| fail(format!("line {}: this is no YAML: {error}", error.mark.line)))?;
+    let mut pairs = expanded(pairs, maps);
+    // Of two variables with one name the last counts.
+    pairs.sort_by_key(|(key, _)| rank(key));
     collect(file, pairs.into_iter())
+}
+
+/// The names of the ConfigMaps whose keys are variables of the controller, by Helm values. None by a text that is not YAML.
+pub fn maps_of_helm_values(text: &str) -> BTreeSet<String> {
+    let pairs = pairs(text).unwrap_or_default();
+    pairs.iter().filter_map(|(key, _)| named_map(key)).map(str::to_owned).collect()
 }
 
 /// Reads environment variables; unknown ones are skipped silently.
@@ -139,6 +143,26 @@ const ENVIRONMENT: &[(&str, Meaning)] = &[
 const VARIABLES: &str = "controller.env";
 /// What the key of a variable ends with whose value is in another object.
 const ELSEWHERE: &str = "valueFrom";
+/// Where the values of a chart name the objects whose keys are variables of the controller's environment.
+const SOURCES: &str = "controller.envFrom";
+const OF_MAP: &str = "configMapRef";
+const OF_SECRET: &str = "secretRef";
+/// Variables that the chart sets in any case, to its own defaults at least: they come before those of other objects.
+const OF_CHART: &[&str] = &[
+    "CLUSTER_NAME",
+    "FEATURE_GATES",
+    "AWS_FEATURE_GATES",
+    "BATCH_MAX_DURATION",
+    "BATCH_IDLE_DURATION",
+    "PREFERENCE_POLICY",
+    "MIN_VALUES_POLICY",
+    "VM_MEMORY_OVERHEAD_PERCENT",
+    "RESERVED_ENIS",
+    "IGNORE_DRA_REQUESTS",
+    "AMI_REFRESH_INTERVAL",
+    "SUBNET_REFRESH_INTERVAL",
+    "LOG_LEVEL",
+];
 
 /// Keys of the ConfigMap and the charts, without `settings.`, and for `clusterName` also without `aws.`.
 const KEYS: &[(&str, Meaning)] = &[
@@ -193,17 +217,33 @@ const DRA_LEFT_OUT: &str = "pods with resourceClaims get no node here. Nor do th
                             as the text \"false\": if yours is, keep a node group for these pods, or ask for the devices as extended \
                             resources";
 const VALUE_ELSEWHERE: &str = "its value is in another object: set the stack's parameter that docs/parameters.md names for it, if any";
+const MAP_ELSEWHERE: &str = "its keys are variables of Karpenter, and there is not exactly one ConfigMap of this name among the manifests: \
+                             name its manifest with -f";
+const SECRET_ELSEWHERE: &str = "its keys are variables of Karpenter, and Secrets are not read: set the stack's parameters that \
+                                docs/parameters.md names for them, if any";
+const SET_BY_CHART: &str = "Karpenter's chart sets this variable itself, which counts";
 const NO_CONTROLLER: &str = "there is no controller in the cluster that it could apply to";
 
 fn meaning(key: &str) -> Meaning {
     let find = |table: &[(&str, Meaning)], key: &str| table.iter().find(|(name, _)| *name == key).map(|(_, meaning)| *meaning);
-    if let Some(variable) = key.strip_prefix(VARIABLES).and_then(|rest| rest.strip_prefix('.')) {
+    if let Some(variable) = below(key, VARIABLES) {
         let elsewhere = variable.strip_suffix(ELSEWHERE).and_then(|rest| rest.strip_suffix('.'));
         return match find(ENVIRONMENT, elsewhere.unwrap_or(variable)) {
             None => Meaning::Nothing(NO_CONTROLLER),
             Some(Meaning::Nothing(why)) => Meaning::Nothing(why),
             Some(_) if elsewhere.is_some() => Meaning::Nothing(VALUE_ELSEWHERE),
             Some(meaning) => meaning,
+        };
+    }
+    if let Some(source) = below(key, SOURCES) {
+        return match source.split_once('.') {
+            Some((OF_MAP, _)) => Meaning::Nothing(MAP_ELSEWHERE),
+            Some((OF_SECRET, _)) => Meaning::Nothing(SECRET_ELSEWHERE),
+            // The name of a ConfigMap may have dots, and that of a setting has none.
+            _ => match source.rsplit('.').next().unwrap_or(source) {
+                variable if OF_CHART.contains(&variable) => Meaning::Nothing(SET_BY_CHART),
+                variable => find(ENVIRONMENT, variable).unwrap_or(Meaning::Nothing(NO_CONTROLLER)),
+            },
         };
     }
     let short = key.strip_prefix("settings.").unwrap_or(key);
@@ -285,12 +325,63 @@ pub fn share(value: &str) -> Result<u32, String> {
     }
 }
 
+/// The dotted paths of Helm values with what they say.
+fn pairs(text: &str) -> Result<Vec<(String, String)>, yaml::YamlError> {
+    let mut pairs = Vec::new();
+    for document in &yaml::documents(text)? {
+        flatten(document, "", &mut pairs);
+    }
+    Ok(pairs)
+}
+
+/// The rest of a key below a path.
+fn below<'k>(key: &'k str, path: &str) -> Option<&'k str> {
+    key.strip_prefix(path)?.strip_prefix('.')
+}
+
+/// In which order variables count: those of the container come before those of other objects, and `controller.env`, which the chart
+/// writes behind its own variables, before these.
+fn rank(key: &str) -> u8 {
+    if below(key, SOURCES).is_some() {
+        0
+    } else if below(key, VARIABLES).is_some() {
+        2
+    } else {
+        1
+    }
+}
+
+/// The ConfigMap that a key names.
+fn named_map(key: &str) -> Option<&str> {
+    below(below(key, SOURCES)?, OF_MAP)
+}
+
+/// The pairs, with the keys of known ConfigMaps instead of the names of these.
+fn expanded(pairs: Vec<(String, String)>, maps: &[&ConfigMap]) -> Vec<(String, String)> {
+    let mut out = Vec::with_capacity(pairs.len());
+    for (key, value) in pairs {
+        let mut named = maps.iter().filter(|map| named_map(&key) == Some(map.metadata.name.as_str()));
+        match (named.next(), named.next()) {
+            // The value of such a key is a prefix of the variables.
+            (Some(map), None) => {
+                let variables =
+                    map.data.iter().map(|(name, said)| (format!("{SOURCES}.{}.{value}{name}", map.metadata.name), said.clone()));
+                out.extend(variables);
+            }
+            // Those of one name in several namespaces: which of them is Karpenter's is not known.
+            _ => out.push((key, value)),
+        }
+    }
+    out
+}
+
 /// Adds the leaves of a tree with their dotted paths.
 fn flatten(node: &Node, path: &str, pairs: &mut Vec<(String, String)>) {
     match &node.content {
         Content::Scalar(scalar) if !node.is_null() => pairs.push((path.to_owned(), scalar.as_key())),
         Content::Scalar(_) => {}
         Content::List(items) if path == VARIABLES => pairs.extend(items.iter().filter_map(variable)),
+        Content::List(items) if path == SOURCES => pairs.extend(items.iter().filter_map(source)),
         // No other setting is a list; its key is named once.
         Content::List(_) => pairs.push((path.to_owned(), String::new())),
         Content::Map(entries) => {
@@ -310,6 +401,14 @@ fn variable(entry: &Node) -> Option<(String, String)> {
         _ if entry.get(ELSEWHERE).is_some() => Some((format!("{key}.{ELSEWHERE}"), String::new())),
         _ => Some((key, String::new())),
     }
+}
+
+/// An object whose keys are variables, and what each of these begins with.
+fn source(entry: &Node) -> Option<(String, String)> {
+    let named = |kind: &'static str| Some((kind, entry.get(kind)?.get("name")?.text()?));
+    let (kind, name) = named(OF_MAP).or_else(|| named(OF_SECRET))?;
+    let prefix = entry.get("prefix").and_then(Node::text).unwrap_or_default();
+    Some((format!("{SOURCES}.{kind}.{name}"), prefix.to_owned()))
 }
 
 #[cfg(test)]
