@@ -49,11 +49,8 @@ const OTHER_STACKS: &str = "other-stacks";
 fn in_stack(facts: &Facts, wanted: &Wanted) -> Step {
     let stack = &facts.stack;
     let mut clusters = stack.clusters();
-    let state = if !stack.status.ends_with("_COMPLETE") || stack.status.starts_with("ROLLBACK") || stack.status.starts_with("DELETE") {
-        State::blocked(
-            format!("stack {} is in state {}", stack.name, stack.status),
-            "wait for it to end, or repair the stack; then run this again",
-        )
+    let state = if let Some(repair) = stack.repair() {
+        State::blocked(format!("stack {} is in state {}", stack.name, stack.status), repair)
     } else if clusters.contains(&wanted.cluster) {
         State::Exists
     } else {

@@ -142,7 +142,7 @@ fn left_alone(change: impl FnOnce(&mut Facts, &mut Wanted), id: &str, words: &st
 fn what_the_user_has_to_do_blocks_with_the_remedy() {
     let no_cluster = |facts: &mut Facts, _: &mut Wanted| drop(facts.stack.parameters.insert("Clusters".into(), "a, b".into()));
     blocked(no_cluster, "stack", "a, b", "sam deploy --region eu-west-1 --parameter-overrides Clusters=a,b,shop");
-    blocked(|facts, _| facts.stack.status = "ROLLBACK_COMPLETE".into(), "stack", "ROLLBACK_COMPLETE", "repair");
+    blocked(|facts, _| facts.stack.status = "ROLLBACK_COMPLETE".into(), "stack", "ROLLBACK_COMPLETE", "delete-stack");
     blocked(|facts, _| facts.stack.status = "UPDATE_IN_PROGRESS".into(), "stack", "IN_PROGRESS", "wait");
     blocked(
         |facts, _| facts.eks.authentication = "CONFIG_MAP".into(),

@@ -110,6 +110,43 @@ impl Stack {
         })
     }
 
+    /// What is to be done before its functions can be relied on. None if it is as it was deployed, or as before a deployment that failed
+    /// and was taken back.
+    pub(crate) fn repair(&self) -> Option<String> {
+        let by = |verb: &str| format!("aws cloudformation {verb} --stack-name {} --region {}", self.name, self.region);
+        let events = format!("its events say what failed: {}", by("describe-stack-events"));
+        let first = match self.status.as_str() {
+            "CREATE_COMPLETE" | "UPDATE_COMPLETE" | "UPDATE_ROLLBACK_COMPLETE" | "IMPORT_COMPLETE" | "IMPORT_ROLLBACK_COMPLETE" => {
+                return None;
+            }
+            "REVIEW_IN_PROGRESS" => {
+                let why = "nothing of it was made, since its change set was not executed";
+                return Some(format!("{why}: deploy it again (sam build, sam deploy), and confirm the changes"));
+            }
+            status if status.ends_with("_IN_PROGRESS") => "wait for it to end, then run this again".to_owned(),
+            // They never ran, so that no machine and no record is lost.
+            "CREATE_FAILED" | "ROLLBACK_COMPLETE" | "ROLLBACK_FAILED" => {
+                format!("delete the stack and deploy it again: {}; sam build, sam deploy", by("delete-stack"))
+            }
+            "UPDATE_FAILED" => {
+                let back = by("rollback-stack");
+                format!("correct what failed and deploy again (sam build, sam deploy), or take the deployment back: {back}")
+            }
+            "UPDATE_ROLLBACK_FAILED" => by("continue-update-rollback"),
+            "DELETE_FAILED" => format!("delete it again, once nothing keeps what is left of it: {}", by("delete-stack")),
+            _ => return Some(events),
+        };
+        Some(format!("{first}; {events}"))
+    }
+
+    /// Why it lacks an output that every stack of ours has. `called`: the name by which it was asked for.
+    pub(crate) fn lacks(&self, called: &str, output: &str) -> String {
+        match self.repair().filter(|_| !self.status.is_empty()) {
+            Some(repair) => format!("stack {called} is in state {}, and has no output {output}: {repair}", self.status),
+            None => format!("stack {called} has no output {output}: name the stack that template.yaml was deployed as"),
+        }
+    }
+
     /// A parameter's value; empty if it has none.
     pub(crate) fn parameter(&self, name: &str) -> &str {
         self.parameters.get(name).map_or("", String::as_str)
@@ -252,15 +289,12 @@ pub struct StackArgs {
 /// Why a deployment cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentError {
-    /// The stack cannot be read.
+    /// The stack cannot be read, or is of something else, or was never deployed as a whole.
     #[error("{0}")]
     Stack(String),
     /// `aws` cannot be run, or has no answer.
     #[error("{what} of stack {stack} cannot be read: {error}")]
     Program { what: &'static str, stack: String, error: ProgramError },
-    /// A stack of something else.
-    #[error("stack {0} has no output TableName: name the stack that template.yaml was deployed as")]
-    NotOurs(String),
 }
 
 /// Which decisions to read.
@@ -325,7 +359,7 @@ impl StackArgs {
         let aws = Program::aws(region, self.profile.as_deref());
         let stack = Stack::read(&Account(&aws), name).map_err(DeploymentError::Stack)?;
         if stack.output("TableName").is_empty() {
-            return Err(DeploymentError::NotOurs(name.clone()));
+            return Err(DeploymentError::Stack(stack.lacks(name, "TableName")));
         }
         Ok(Some(Deployment::new(aws, stack)))
     }
@@ -457,6 +491,42 @@ mod tests {
         assert_eq!(query[5..], filter, "all of them, not only the newest");
         let ever = Asked::Of { subjects: &["ledger"], from: Timestamp::MIN }.query("p");
         assert!(ever[3].contains(r#"{"S":"00000000000000000000"}"#), "{ever:?}");
+    }
+
+    #[test]
+    fn each_state_of_a_stack_has_a_remedy_that_loses_nothing() {
+        let of = |status: &str| Stack { name: "w".into(), region: "eu-west-1".into(), status: status.into(), ..Stack::default() };
+        let place = "--stack-name w --region eu-west-1";
+        for (status, remedy) in [
+            ("REVIEW_IN_PROGRESS", "nothing of it was made, since its change set was not executed".to_owned()),
+            ("CREATE_IN_PROGRESS", "wait for it to end".to_owned()),
+            ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", "wait for it to end".to_owned()),
+            ("CREATE_FAILED", format!("delete the stack and deploy it again: aws cloudformation delete-stack {place}")),
+            ("ROLLBACK_COMPLETE", format!("delete the stack and deploy it again: aws cloudformation delete-stack {place}")),
+            ("ROLLBACK_FAILED", format!("delete the stack and deploy it again: aws cloudformation delete-stack {place}")),
+            ("UPDATE_FAILED", "correct what failed and deploy again".to_owned()),
+            ("UPDATE_ROLLBACK_FAILED", format!("aws cloudformation continue-update-rollback {place}")),
+            ("DELETE_FAILED", "delete it again".to_owned()),
+            ("IMPORT_ROLLBACK_FAILED", "its events say what failed".to_owned()),
+        ] {
+            let told = of(status).repair().unwrap();
+            assert!(told.starts_with(&remedy), "{status}: {told}");
+            // The table and the machines of a stack that ran go with it.
+            assert!(!status.starts_with("UPDATE") || !told.contains("delete"), "{status}: {told}");
+        }
+        for fine in ["CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE"] {
+            assert_eq!(of(fine).repair(), None, "{fine}");
+        }
+    }
+
+    #[test]
+    fn a_stack_that_was_never_whole_is_not_taken_for_another_ones() {
+        let lacks = |status: &str| Stack { name: "w".into(), status: status.into(), ..Stack::default() }.lacks("w", "TableName");
+        for status in ["UPDATE_COMPLETE", ""] {
+            assert_eq!(lacks(status), "stack w has no output TableName: name the stack that template.yaml was deployed as", "{status}");
+        }
+        let told = lacks("ROLLBACK_COMPLETE");
+        assert!(told.starts_with("stack w is in state ROLLBACK_COMPLETE, and has no output TableName: delete the stack"), "{told}");
     }
 
     /// A stack of one cluster or more, with node roles.

@@ -95,7 +95,7 @@ fn function(args: &Args, aws: &Program) -> Result<String, String> {
     let stack = Stack::read(&Account(aws), &args.stack)?;
     let name = stack.output("SweepFunction");
     if name.is_empty() {
-        return Err(format!("stack {} has no output SweepFunction: name the stack that template.yaml was deployed as", args.stack));
+        return Err(stack.lacks(&args.stack, "SweepFunction"));
     }
     Ok(name.to_owned())
 }

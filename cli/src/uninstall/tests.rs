@@ -128,6 +128,19 @@ fn a_stack_that_is_no_deployment_of_ours_is_named_and_nothing_is_invoked() {
 }
 
 #[test]
+fn a_stack_that_was_never_whole_is_told_with_what_to_do_and_nothing_is_invoked() {
+    let folder = folder("rolled-back");
+    let stack = r#"{"Stacks": [{"StackId": "arn:aws:cloudformation:eu-west-1:1:stack/whittle/x", "StackName": "whittle",
+        "StackStatus": "ROLLBACK_COMPLETE"}]}"#;
+    let script = format!("case \"$*\" in\n*describe-stacks*) echo '{stack}' ;;\n*) touch {}/invoked ;;\nesac", folder.display());
+    let (code, _, err) = ran(&args(|args| args.function = None), &aws(&folder, &script));
+    assert_eq!(code, ExitCode::from(2));
+    assert!(err.contains("is in state ROLLBACK_COMPLETE") && err.contains("delete-stack --stack-name whittle"), "{err}");
+    assert!(!folder.join("invoked").exists());
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[test]
 fn the_answer_of_the_function_is_parsed_as_lines_and_an_error_as_none() {
     let answer = br#"{"told":["would drain a","would drain b"]}{"StatusCode": 200}"#;
     assert_eq!(parse_answer(answer).unwrap(), ["would drain a", "would drain b"]);

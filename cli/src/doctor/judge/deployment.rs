@@ -22,28 +22,15 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 
 fn status(stack: &Stack) -> Finding {
     let what = format!("stack {} in {} of account {} is in state {}", stack.name, stack.region, stack.account, stack.status);
-    let events = "its events say what failed: aws cloudformation describe-stack-events";
-    if stack.status.ends_with("_IN_PROGRESS") {
-        return Finding::problem("stack", what, format!("wait for it to end, then run this again; {events}"));
-    }
-    if stack.status == "UPDATE_ROLLBACK_FAILED" {
-        return Finding::problem(
-            "stack",
-            what,
-            format!("aws cloudformation continue-update-rollback --stack-name {}; {events}", stack.name),
-        );
-    }
-    if matches!(stack.status.as_str(), "CREATE_COMPLETE" | "UPDATE_COMPLETE" | "IMPORT_COMPLETE") {
-        return Finding::ok("stack", what);
-    }
-    if stack.status == "UPDATE_ROLLBACK_COMPLETE" {
-        return Finding::warning(
+    match stack.repair() {
+        Some(repair) => Finding::problem("stack", what, repair),
+        None if stack.status.ends_with("ROLLBACK_COMPLETE") => Finding::warning(
             "stack",
             format!("{what}: the last deployment failed and was taken back"),
             "deploy again: sam build, sam deploy",
-        );
+        ),
+        None => Finding::ok("stack", what),
     }
-    Finding::problem("stack", what, format!("delete the stack and deploy it again; {events}"))
 }
 
 /// Numbers of a version; nothing if it is none.

@@ -200,6 +200,7 @@ fn the_deployment_is_judged() {
     found(Problem, |facts| facts.stack().status = "UPDATE_ROLLBACK_FAILED".into(), "stack", "ROLLBACK_FAILED", "continue-update-rollback");
     found(Problem, |facts| facts.stack().status = "ROLLBACK_COMPLETE".into(), "stack", "ROLLBACK_COMPLETE", "delete the stack");
     found(Problem, |facts| facts.stack().status = "UPDATE_IN_PROGRESS".into(), "stack", "IN_PROGRESS", "wait");
+    found(Problem, |facts| facts.stack().status = "UPDATE_FAILED".into(), "stack", "UPDATE_FAILED", "rollback-stack --stack-name whittle");
     found(Warning, |facts| facts.stack().status = "UPDATE_ROLLBACK_COMPLETE".into(), "stack", "taken back", "sam deploy");
     found(Problem, |facts| drop(facts.stack().outputs.remove("Version")), "version", "no output Version", "sam build");
     found(Warning, |facts| drop(facts.stack().outputs.insert("Version".into(), "9.0.0".into())), "version", "9.0.0", "9.0.0");
