@@ -124,6 +124,17 @@ fn without_log(words: &str) -> String {
     if kept.is_empty() { words.trim().to_owned() } else { kept }
 }
 
+/// What is said of an `aws` that does not know what it is asked: it is told in some hundred lines what it knows instead.
+const TOO_OLD: &str =
+    "this aws does not know the command, or one of its options: install a newer AWS CLI (`aws --version` says which this one is)";
+
+/// Whether the AWS CLI says that it does not know a command or an option, in the words of both its generations.
+fn is_of_unknown(words: &str) -> bool {
+    ["argument operation: Invalid choice", "argument command: Invalid choice", "Found invalid choice", "Unknown options: "]
+        .iter()
+        .any(|start| words.contains(start))
+}
+
 impl Program {
     /// AWS's command. Empty profile and region are its own defaults; `WHITTLE_AWS` names another program.
     #[must_use]
@@ -232,6 +243,7 @@ impl Program {
             return Ok(output.stdout);
         }
         let words = without_log(&String::from_utf8_lossy(&output.stderr));
+        let words = if self.name == "aws" && is_of_unknown(&words) { TOO_OLD.to_owned() } else { words };
         let said = if words.is_empty() { format!("{} ended with {}", self.name, output.status) } else { words };
         Err(ProgramError::Failed { command: self.shown(arguments), said })
     }

@@ -5,6 +5,7 @@ use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, 
 use crate::live::deployment::{Alarm, FUNCTIONS, Stack};
 use crate::live::kubernetes::{Kubernetes, Server};
 use crate::live::serving;
+use crate::programs::ProgramError;
 use crate::threads::joined;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -227,6 +228,14 @@ fn node_role(from: Sources<'_>, is_ipv6: bool) -> Known<Option<Role>> {
     Ok(Some(Role { inline, ..role }))
 }
 
+/// An access entry. A cluster in mode `CONFIG_MAP` has none, and EKS refuses to look for them.
+fn entry_or_none(answer: Result<Option<Entry>, ProgramError>) -> Known<Option<Entry>> {
+    match answer {
+        Err(error) if error.says("authentication mode") => Ok(None),
+        answer => known(answer),
+    }
+}
+
 fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Known<InAccount> {
     let Sources { account, cluster, .. } = from;
     let vpc = eks.as_ref().ok().and_then(Option::as_ref).map(|eks| eks.vpc.clone()).filter(|vpc| !vpc.is_empty());
@@ -241,7 +250,7 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
     let nodes = Some(nodes).filter(|_| from.node_role.len() <= ROLE_NAME_MAX);
     let arns: Vec<String> =
         FUNCTIONS.iter().map(|(_, output, _)| stack.output(output).to_owned()).chain(nodes).filter(|arn| !arn.is_empty()).collect();
-    let entries = each(&arns, |arn| Ok(known(account.entry(cluster, arn))?.map(|entry| (arn.clone(), entry))));
+    let entries = each(&arns, |arn| Ok(entry_or_none(account.entry(cluster, arn))?.map(|entry| (arn.clone(), entry))));
     Ok(thread::scope(|threads| {
         let spot = threads.spawn(|| known(account.has_role(SPOT_ROLE)));
         let subnets = threads.spawn(|| known(account.subnets(&select)));
@@ -306,4 +315,19 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
             refusals: refusals.and_then(|refusals| Ok([refusals, quotas?].concat())),
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_without_access_entries_has_none_and_others_are_unreadable() {
+        let failed = |said: &str| Err(ProgramError::Failed { command: "aws eks describe-access-entry".into(), said: said.into() });
+        let mode = "An error occurred (InvalidRequestException): The cluster's authentication mode must be set to one of [API]";
+        assert_eq!(entry_or_none(failed(mode)), Ok(None));
+        assert!(entry_or_none(failed("AccessDeniedException")).is_err_and(|why| why.contains("AccessDeniedException")));
+        let entry = Entry { kind: "STANDARD".into(), ..Entry::default() };
+        assert_eq!(entry_or_none(Ok(Some(entry.clone()))), Ok(Some(entry)));
+    }
 }

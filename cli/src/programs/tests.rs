@@ -25,6 +25,24 @@ fn an_error_has_the_words_of_the_program_and_the_command() {
 }
 
 #[test]
+fn an_aws_that_is_too_old_is_told_in_one_line() {
+    for words in [
+        "usage: aws [options]\n\naws: error: argument operation: Invalid choice, valid choices are:\n\na | b\n",
+        "usage: aws [options]\n\naws: error: argument command: Invalid choice, valid choices are:\n\na | b\n",
+        "aws: [ERROR]: argument operation: Found invalid choice 'describe-access-entry'\n",
+        "usage: aws [options]\n\nUnknown options: --kubernetes-groups, a\n",
+    ] {
+        let script = format!("printf '%s' \"{words}\" >&2; exit 252");
+        let told = |program: Program| match program.text(&["-c", &script]) {
+            Err(ProgramError::Failed { said, .. }) => said,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(shell()), TOO_OLD, "{words}");
+        assert_eq!(told(Program { name: "kubectl", ..shell() }), words.trim(), "other programs speak for themselves");
+    }
+}
+
+#[test]
 fn input_larger_than_a_pipe_is_fed_beside_reading() {
     let input = "x".repeat(1 << 20);
     assert_eq!(shell().feed(&["-c", "cat"], &input).unwrap().len(), input.len());

@@ -24,8 +24,12 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 fn cluster(facts: &Facts) -> Finding {
     known("cluster", &facts.eks, |eks| match eks {
         None => {
-            let others = facts.names.as_ref().map(|names| names.join(", ")).unwrap_or_default();
-            let what = format!("EKS has no cluster {} in this account and region; it has: {others}", facts.cluster);
+            let has = match &facts.names {
+                Ok(names) if names.is_empty() => "it has none".to_owned(),
+                Ok(names) => format!("it has: {}", names.join(", ")),
+                Err(why) => format!("which it has is not known: {why}"),
+            };
+            let what = format!("EKS has no cluster {} in this account and region; {has}", facts.cluster);
             Finding::problem("cluster", what, "name another cluster, or its region by --region")
         }
         Some(eks) if eks.status != "ACTIVE" => {

@@ -221,6 +221,18 @@ fn the_deployment_is_judged() {
 }
 
 #[test]
+fn a_cluster_that_is_not_there_is_told_with_those_that_are() {
+    let told = |names: Result<Vec<String>, String>| {
+        let facts = Facts { eks: Ok(None), names, ..healthy() };
+        findings(&facts).into_iter().find(|finding| finding.check == "cluster").unwrap().what
+    };
+    let begins = "EKS has no cluster shop in this account and region; ";
+    assert_eq!(told(Ok(vec!["a".into(), "b".into()])), format!("{begins}it has: a, b"));
+    assert_eq!(told(Ok(Vec::new())), format!("{begins}it has none"));
+    assert_eq!(told(Err("AccessDenied".into())), format!("{begins}which it has is not known: AccessDenied"));
+}
+
+#[test]
 fn the_account_is_judged() {
     use Status::{Problem, Warning};
     let mode = |facts: &mut Facts| facts.eks.as_mut().unwrap().as_mut().unwrap().authentication = "CONFIG_MAP".into();
