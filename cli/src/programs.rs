@@ -1,8 +1,11 @@
 //! The programs that speak to a live account and a live cluster for us: `aws` and `kubectl`. Whoever can use these has credentials
 //! for them already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
 
+mod places;
+
 use crate::patience::Patience;
 use crate::printing::on_one_line;
+use places::Places;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -37,6 +40,13 @@ const LARGEST_TOGETHER: u64 = 1 << 30;
 
 /// The most that is read of what a program says beside its answer.
 const SAID_MAX: u64 = 16 << 20;
+
+/// The most programs that run at the same time. A deployment of 50 clusters has hundreds of questions, and an `aws` takes a processor for a
+/// second, and some 100 MB.
+const AT_ONCE: usize = 16;
+
+/// The places of programs that run.
+static PLACES: Places = Places::new(AT_ONCE);
 
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -250,6 +260,8 @@ impl Program {
 
     fn output(&self, arguments: &[&str], input: Option<&str>) -> io::Result<Output> {
         let _patience = if self.silent { Patience::silent() } else { Patience::with(format!("waiting for {}", self.name)) };
+        // Its time begins when it runs.
+        let _place = PLACES.take();
         let mut command = Command::new(&self.path);
         command.args(arguments).args(&self.fixed).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).spawn()?;

@@ -43,6 +43,22 @@ fn an_aws_that_is_too_old_is_told_in_one_line() {
 }
 
 #[test]
+fn of_many_questions_at_once_each_is_answered_and_few_programs_run() {
+    let folder = std::env::temp_dir().join(format!("whittle-at-once-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let place = folder.display();
+    // Each says how many there are while it is there itself.
+    let script = format!("touch {place}/$$; ls {place} | wc -l; rm {place}/$$");
+    let count = || String::from_utf8(shell().text(&["-c", &script]).unwrap()).unwrap().trim().parse::<usize>().unwrap();
+    let counts: Vec<usize> = std::thread::scope(|threads| {
+        let asked: Vec<_> = (0..60).map(|_| threads.spawn(count)).collect();
+        asked.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(counts.iter().all(|count| (1..=AT_ONCE).contains(count)), "{counts:?}");
+}
+
+#[test]
 fn input_larger_than_a_pipe_is_fed_beside_reading() {
     let input = "x".repeat(1 << 20);
     assert_eq!(shell().feed(&["-c", "cat"], &input).unwrap().len(), input.len());
