@@ -434,6 +434,12 @@ impl Deployment {
         self.aws.json(&arguments).map_err(|error| self.failed("the decisions", error))
     }
 
+    /// The cluster that a kubeconfig names by its ARN, as EKS writes it there, if the deployment does not serve it.
+    pub(crate) fn misses<'e>(&self, entry: Option<&'e str>) -> Option<&'e str> {
+        let (_, name) = entry?.strip_prefix("arn:")?.split_once(":cluster/")?;
+        (!self.stack.clusters().iter().any(|served| served == name)).then_some(name)
+    }
+
     /// Which of its clusters a context of a kubeconfig is for: the one whose name the context's cluster ends with, or all.
     pub(crate) fn clusters_of(&self, entry: Option<&str>) -> Vec<String> {
         let is_meant = |cluster: &&String| {
@@ -590,5 +596,10 @@ mod tests {
         }
         assert_eq!(of(Some("other")), ["prod", "test"]);
         assert_eq!(of(None), ["prod", "test"]);
+        // Only by an ARN is it known what EKS calls the cluster.
+        assert_eq!(deployment.misses(Some("arn:aws:eks:eu-west-1:111122223333:cluster/other")), Some("other"));
+        for entry in [None, Some("other"), Some("other.eu-west-1.eksctl.io"), Some("arn:aws:eks:eu-west-1:111122223333:cluster/prod")] {
+            assert_eq!(deployment.misses(entry), None, "{entry:?}");
+        }
     }
 }

@@ -23,7 +23,14 @@ const NAMED: usize = 3;
 /// `cluster`: which one it is, for commands that are suggested.
 pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, cluster: &ClusterArgs, now: Timestamp) -> Vec<String> {
     let mut out = Vec::new();
-    if let Some(Deployed { deployment, alarms, .. }) = deployed {
+    if let Some(Deployed { deployment, alarms, misses, .. }) = deployed {
+        out.extend(misses.iter().map(|cluster| {
+            let (stack, served) = (&deployment.stack.name, deployment.stack.clusters().join(", "));
+            format!(
+                "stack {stack} does not serve cluster {cluster}, which the context is for: alarms and decisions are of {served}; name the \
+                 stack that serves it by --stack, or another context by --context, or deploy with it in Clusters"
+            )
+        }));
         out.extend(alarms.iter().map(|alarm| format!("alarm {}: {} (docs/runbooks.md)", alarm.name, alarm.description)));
         let (stack, status) = (&deployment.stack.name, &deployment.stack.status);
         // Such as ROLLBACK_COMPLETE and UPDATE_ROLLBACK_FAILED; after UPDATE_ROLLBACK_COMPLETE the version before runs on.

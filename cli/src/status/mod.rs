@@ -62,6 +62,8 @@ struct Deployed {
     deployment: Deployment,
     alarms: Vec<Alarm>,
     decisions: Vec<Decided>,
+    /// The cluster that is shown, if the deployment does not serve it.
+    misses: Option<String>,
 }
 
 /// Everything that is shown.
@@ -119,7 +121,9 @@ fn status(args: &StatusArgs) -> Result<Status, Vec<String>> {
 fn deployed(args: &StatusArgs, live: &Live) -> Result<Option<Deployed>, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let Some(deployment) = args.stack.deployment(args.region.as_deref()).map_err(|error| text(&error))? else { return Ok(None) };
-    let clusters = deployment.clusters_of(live.cluster_entry().as_deref());
+    let entry = live.cluster_entry();
+    let clusters = deployment.clusters_of(entry.as_deref());
+    let misses = deployment.misses(entry.as_deref()).map(str::to_owned);
     let (alarms, decisions) = std::thread::scope(|threads| {
         let alarms = threads.spawn(|| deployment.alarms());
         let decisions = deployment.decisions(&clusters, Asked::Last(DECISIONS));
@@ -127,7 +131,7 @@ fn deployed(args: &StatusArgs, live: &Live) -> Result<Option<Deployed>, String> 
     });
     let (decisions, _) = decisions.map_err(|error| text(&error))?;
     let decided = decisions.into_iter().map(|one| Decided { at: one.at, about: one.subject, message: one.message }).collect();
-    Ok(Some(Deployed { alarms: alarms.map_err(|error| text(&error))?, decisions: decided, deployment }))
+    Ok(Some(Deployed { alarms: alarms.map_err(|error| text(&error))?, decisions: decided, misses, deployment }))
 }
 
 /// The cluster, and the Events of the last hour that Whittle wrote.

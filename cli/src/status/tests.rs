@@ -143,7 +143,7 @@ fn a_deployment_is_part_of_the_document() {
     let alarm = Alarm { name: "Dead".into(), description: "messages were given up".into(), since: NOW.into() };
     let decided = Decided { at: NOW.parse().unwrap(), about: "node/a".into(), message: "kept: a budget".into() };
     let deployment = Deployment::new(Program::aws(None, None), stack);
-    let status = status_of(CLUSTER, Some(Deployed { deployment, alarms: vec![alarm], decisions: vec![decided] }));
+    let status = status_of(CLUSTER, Some(Deployed { deployment, alarms: vec![alarm], decisions: vec![decided], misses: None }));
     assert_eq!(status.attention[0], "alarm Dead: messages were given up (docs/runbooks.md)");
     assert!(status.attention[1].starts_with("stack whittle is UPDATE_FAILED: "), "{:?}", status.attention);
     assert!(!status.attention.iter().any(|one| one.contains("NodePool")), "its conditions are of before: {:?}", status.attention);
@@ -173,10 +173,26 @@ fn a_nodepool_in_shadow_mode_needs_attention_unless_all_is_a_shadow() {
     let stack = |mode: &str| {
         let parameters = [("Mode".to_owned(), mode.to_owned())].into();
         let stack = Stack { status: "UPDATE_COMPLETE".into(), parameters, ..Stack::default() };
-        Deployed { deployment: Deployment::new(Program::aws(None, None), stack), alarms: Vec::new(), decisions: Vec::new() }
+        Deployed { deployment: Deployment::new(Program::aws(None, None), stack), alarms: Vec::new(), decisions: Vec::new(), misses: None }
     };
     assert_eq!(status_of(&text, Some(stack("active"))).attention, [expected]);
     assert_eq!(status_of(&text, Some(stack("shadow"))).attention, Vec::<String>::new());
+}
+
+#[test]
+fn a_deployment_that_does_not_serve_the_cluster_is_told() {
+    let quiet = CLUSTER.split("---").next().unwrap().replace("\"False\"", "\"True\"");
+    let told = |misses: Option<&str>| {
+        let parameters = [("Clusters".to_owned(), "shop, dev".to_owned())].into();
+        let stack = Stack { name: "whittle".into(), status: "UPDATE_COMPLETE".into(), parameters, ..Stack::default() };
+        let deployment = Deployment::new(Program::aws(None, None), stack);
+        let deployed = Deployed { deployment, alarms: Vec::new(), decisions: Vec::new(), misses: misses.map(str::to_owned) };
+        status_of(&quiet, Some(deployed)).attention
+    };
+    assert_eq!(told(None), Vec::<String>::new());
+    let begins = "stack whittle does not serve cluster prod, which the context is for: alarms and decisions are of shop, dev; ";
+    let found = told(Some("prod"));
+    assert!(found.len() == 1 && found[0].starts_with(begins), "{found:?}");
 }
 
 #[test]

@@ -93,6 +93,17 @@ fn function(args: &Args, aws: &Program) -> Result<String, String> {
         return Ok(name.clone());
     }
     let stack = Stack::read(&Account(aws), &args.stack)?;
+    // The function would refuse it as well. One without the parameter is of something else.
+    let served = stack.clusters();
+    if !served.is_empty() && !served.contains(&args.cluster) {
+        return Err(format!(
+            "stack {} does not serve cluster {}, but {}: name one of these by --cluster, or another stack by --stack; to empty a cluster \
+             that was taken out of its parameter Clusters, deploy with it again first",
+            args.stack,
+            args.cluster,
+            served.join(", ")
+        ));
+    }
     let name = stack.output("SweepFunction");
     if name.is_empty() {
         return Err(stack.lacks(&args.stack, "SweepFunction"));

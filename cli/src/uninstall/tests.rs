@@ -128,6 +128,31 @@ fn a_stack_that_is_no_deployment_of_ours_is_named_and_nothing_is_invoked() {
 }
 
 #[test]
+fn a_cluster_that_the_stack_does_not_serve_is_told_and_nothing_is_invoked() {
+    let folder = folder("unserved");
+    let stack = |clusters: &str| {
+        format!(
+            r#"{{"Stacks": [{{"StackId": "arn:aws:cloudformation:eu-west-1:1:stack/whittle/x", "StackName": "whittle",
+                "Parameters": [{{"ParameterKey": "Clusters", "ParameterValue": "{clusters}"}}],
+                "Outputs": [{{"OutputKey": "SweepFunction", "OutputValue": "whittle-Sweep-X"}}]}}]}}"#
+        )
+    };
+    let run_on = |clusters: &str| {
+        let stack = stack(clusters);
+        let invoked = format!("touch {}/invoked; echo '{{\"told\": [\"nothing is left\"]}}'", folder.display());
+        let script = format!("case \"$*\" in\n*describe-stacks*) echo '{stack}' ;;\n*) {invoked} ;;\nesac");
+        ran(&args(|args| args.function = None), &aws(&folder, &script))
+    };
+    let (code, _, err) = run_on("dev, prod-2");
+    assert_eq!(code, ExitCode::from(2));
+    assert!(err.starts_with("error: stack whittle does not serve cluster prod, but dev, prod-2: name one of these by --cluster"), "{err}");
+    assert!(!folder.join("invoked").exists());
+    let (code, out, err) = run_on("dev, prod");
+    assert!(code == ExitCode::SUCCESS && out.starts_with("nothing is left\n") && folder.join("invoked").exists(), "{out}{err}");
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+#[test]
 fn a_stack_that_was_never_whole_is_told_with_what_to_do_and_nothing_is_invoked() {
     let folder = folder("rolled-back");
     let stack = r#"{"Stacks": [{"StackId": "arn:aws:cloudformation:eu-west-1:1:stack/whittle/x", "StackName": "whittle",
