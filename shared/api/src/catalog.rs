@@ -92,6 +92,12 @@ impl Offering {
         // That of a reservation is a tiny part of another price.
         self.available || self.price > Price::ZERO || self.reservation_capacity.is_some()
     }
+    /// Whether it is in a reservation for dedicated machines. Only requirements that name the tenancy allow one: other machines are of
+    /// default tenancy, since dedicated ones cost a fee in each region that has one.
+    #[must_use]
+    pub fn is_dedicated(&self) -> bool {
+        self.label(crate::labels::INSTANCE_TENANCY) == Some("dedicated")
+    }
     /// on-demand, spot or reserved; empty when the offering has none.
     pub fn capacity_type(&self) -> &str {
         self.label(crate::labels::CAPACITY_TYPE).unwrap_or_default()

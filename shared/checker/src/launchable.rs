@@ -39,7 +39,10 @@ pub(super) fn launchable<'c>(claim: &NewClaim, instance_type: &'c InstanceType) 
     if !is_compatible(&claim.requirements, &instance_type.requirements) {
         return Vec::new();
     }
-    instance_type.offerings.iter().filter(|o| o.available && is_compatible(&claim.requirements, &o.requirements)).collect()
+    // Nothing is dedicated that does not ask for it.
+    let names_tenancy = claim.requirements.iter().any(|r| r.key == labels::INSTANCE_TENANCY);
+    let is_open = |o: &&Offering| o.available && (names_tenancy || !o.is_dedicated());
+    instance_type.offerings.iter().filter(|o| is_open(o) && is_compatible(&claim.requirements, &o.requirements)).collect()
 }
 
 /// Whether the daemon certainly runs on the machine. For daemons that only may run, the solver decides.
@@ -94,6 +97,23 @@ pub(super) fn possible_labels(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_claim_that_names_no_tenancy_is_not_launched_in_a_reservation_for_dedicated_machines() {
+        let of_tenancy = |tenancies: &[&str]| vec![Requirement::is_in(labels::INSTANCE_TENANCY, tenancies.iter().copied())];
+        let offering = |tenancy: &str| Offering { requirements: of_tenancy(&[tenancy]), available: true, ..Offering::default() };
+        let offerings = vec![offering("dedicated"), offering("default")];
+        let instance_type = InstanceType { requirements: of_tenancy(&["dedicated", "default"]), offerings, ..InstanceType::default() };
+        let launched = |requirements: Vec<Requirement>| -> Vec<String> {
+            let claim = NewClaim { requirements, ..NewClaim::default() };
+            let found = launchable(&claim, &instance_type);
+            found.into_iter().filter_map(|offering| offering.label(labels::INSTANCE_TENANCY)).map(str::to_owned).collect()
+        };
+        assert_eq!(launched(Vec::new()), ["default"]);
+        assert_eq!(launched(of_tenancy(&["dedicated"])), ["dedicated"]);
+        assert_eq!(launched(of_tenancy(&["default"])), ["default"]);
+        assert_eq!(launched(of_tenancy(&["dedicated", "default"])), ["dedicated", "default"]);
+    }
 
     /// A machine on demand may have either tenancy, whichever a reservation is for.
     #[test]

@@ -8,6 +8,8 @@ use whittle_model::requirements::{Requirements, from_requirements};
 #[derive(Debug)]
 pub(super) struct OfferingIndex {
     pub(super) kinds: Vec<Requirements>,
+    /// For each kind, whether it is for dedicated machines alone.
+    pub(super) dedicated: Vec<bool>,
     /// For each type, the kinds of its offerings.
     pub(super) kinds_of_type: Vec<Vec<usize>>,
 }
@@ -15,6 +17,7 @@ pub(super) struct OfferingIndex {
 impl OfferingIndex {
     pub(super) fn new(types: &[InstanceType]) -> Self {
         let mut distinct: Vec<&[Requirement]> = Vec::new();
+        let mut dedicated = Vec::new();
         let mut kinds_of_type = Vec::with_capacity(types.len());
         for instance_type in types {
             let mut kinds = Vec::with_capacity(instance_type.offerings.len());
@@ -22,11 +25,12 @@ impl OfferingIndex {
                 let known = distinct.iter().position(|known| *known == &offering.requirements[..]);
                 kinds.push(known.unwrap_or_else(|| {
                     distinct.push(&offering.requirements);
+                    dedicated.push(offering.is_dedicated());
                     distinct.len() - 1
                 }));
             }
             kinds_of_type.push(kinds);
         }
-        Self { kinds: distinct.into_iter().map(from_requirements).collect(), kinds_of_type }
+        Self { kinds: distinct.into_iter().map(from_requirements).collect(), dedicated, kinds_of_type }
     }
 }

@@ -44,10 +44,12 @@ impl Offerings {
     /// For each kind, whether it is compatible with the requirements of a claim or of a node's labels.
     pub(crate) fn admitted(&self, requirements: &Requirements) -> Vec<bool> {
         let may_be_undefined = |key: &String| labels::WELL_KNOWN.contains(&key.as_str());
+        let names_tenancy = requirements.get(labels::INSTANCE_TENANCY).is_some();
         let mut out = vec![false; self.kinds];
         for list in &self.lists {
             for (at, kind) in list.index.kinds.iter().enumerate() {
-                out[list.first + at] = requirements.compatible(kind, may_be_undefined).is_ok();
+                let is_open = names_tenancy || !list.index.dedicated[at];
+                out[list.first + at] = is_open && requirements.compatible(kind, may_be_undefined).is_ok();
             }
         }
         out
@@ -59,5 +61,26 @@ impl Offerings {
         let kinds = list
             .map_or((0, &[][..]), |list| (list.first, &list.index.kinds_of_type[(address - list.start) / size_of::<InstanceType>()][..]));
         kinds.1.iter().map(move |kind| kinds.0 + kind).zip(&instance_type.offerings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use whittle_api::karpenter::Requirement;
+    use whittle_model::requirements::from_requirements;
+
+    /// Otherwise a machine would be replaced for a price at which its claim cannot be launched.
+    #[test]
+    fn what_is_for_dedicated_machines_is_for_requirements_that_name_the_tenancy() {
+        let of_tenancy = |tenancy: &str| vec![Requirement::is_in(labels::INSTANCE_TENANCY, [tenancy])];
+        let offering = |tenancy: &str| Offering { requirements: of_tenancy(tenancy), ..Offering::default() };
+        let offered = vec![offering("dedicated"), offering("default"), Offering::default()];
+        let instance_type = InstanceType { offerings: offered, ..InstanceType::default() };
+        let types: InstanceTypes = vec![instance_type].into();
+        let offerings = Offerings::new(&BTreeMap::from([("pool".to_owned(), Arc::new(types))]));
+        assert_eq!(offerings.admitted(&Requirements::new()), [false, true, true]);
+        assert_eq!(offerings.admitted(&from_requirements(&of_tenancy("dedicated"))), [true, false, true]);
+        assert_eq!(offerings.admitted(&from_requirements(&of_tenancy("default"))), [false, true, true]);
     }
 }

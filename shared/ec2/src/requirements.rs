@@ -24,6 +24,10 @@ impl<'a> Wanted<'a> {
     pub fn allows(&self, key: &str, value: &str) -> bool {
         self.0.get(key).is_none_or(|all| all.iter().all(|requirement| accepts(requirement, Some(value))))
     }
+    /// Whether a key is constrained at all.
+    pub fn names(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
     /// Whether each key on both sides has a common value. Keys on one side only do not matter: EC2
     /// does not define the user's own labels.
     pub fn meets(&self, offered: &[Requirement]) -> bool {

@@ -170,7 +170,8 @@ fn choices<'s>(types: impl IntoIterator<Item = &'s InstanceType>, requirements: 
 
 /// Whether a machine of these requirements can be had by an offering. Nothing is built, because a claim may have thousands of them.
 fn is_usable(offering: &Offering, wanted: &Requirements) -> bool {
-    offering.available && is_met(&offering.requirements, wanted)
+    let is_asked_for = || wanted.get(labels::INSTANCE_TENANCY).is_some();
+    offering.available && (!offering.is_dedicated() || is_asked_for()) && is_met(&offering.requirements, wanted)
 }
 
 /// Whether what a type or an offering is meets what is wanted.

@@ -49,12 +49,21 @@ pub(crate) struct OfferingKind {
     pub(crate) zone: String,
     /// Number of the reservation.
     pub(crate) reservation: Option<ReservationId>,
+    /// The key that requirements must name to allow it.
+    named_by: Option<Key>,
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
     /// Types with any offering of the kind: also those that EC2 is out of for now, but none without a price.
     pub(crate) sold: Arc<Bits>,
     /// By type, billionths of a dollar per hour; [`NO_PRICE`] where not available.
     pub(crate) price: Arc<IdVec<TypeId, u64>>,
+}
+
+impl OfferingKind {
+    /// Whether requirements allow it.
+    fn is_allowed_by(&self, set: &Set, well_known: impl Fn(&Key) -> bool) -> bool {
+        self.named_by.is_none_or(|key| set.get(&key).is_some()) && set.compatible(&self.set, well_known).is_ok()
+    }
 }
 
 /// One list of instance types, with the numbers of a problem.
@@ -120,6 +129,7 @@ impl Catalog {
             capacity_type: kind.capacity_type.clone(),
             zone: kind.zone.clone(),
             reservation: kind.reservation.as_deref().and_then(|id| reservations.known(id)),
+            named_by: kind.named_by.map(|key| number.as_ref().map_or(key, |number| number.key(key))),
             available: Arc::clone(&kind.available),
             sold: Arc::clone(&kind.sold),
             price: Arc::clone(&kind.price),
@@ -228,7 +238,7 @@ impl Catalog {
     /// now or not.
     pub(crate) fn sold(&self, set: &Set, types: &Bits, well_known: impl Fn(&Key) -> bool) -> Vec<(&Set, Bits)> {
         let mut out = Vec::new();
-        for kind in self.kinds.iter().filter(|kind| kind.sold.intersects(types) && set.compatible(&kind.set, &well_known).is_ok()) {
+        for kind in self.kinds.iter().filter(|kind| kind.sold.intersects(types) && kind.is_allowed_by(set, &well_known)) {
             let mut sold = types.clone();
             sold.intersect_with(&kind.sold);
             out.push((&kind.set, sold));
@@ -260,7 +270,7 @@ impl Catalog {
         let mut price: IdVec<TypeId, u64> = IdVec::filled(NO_PRICE, &self.names);
         let mut kinds = Vec::new();
         for (id, kind) in self.kinds.enumerate() {
-            if set.compatible(&kind.set, &well_known).is_ok() {
+            if kind.is_allowed_by(set, &well_known) {
                 kinds.push(id);
                 offered.union_with(&kind.available);
                 for (best, offer) in price.iter_mut().zip(kind.price.iter()) {

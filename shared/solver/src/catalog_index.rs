@@ -69,6 +69,8 @@ pub(crate) struct SharedOfferingKind {
     pub(crate) zone: String,
     /// The id of the reservation.
     pub(crate) reservation: Option<String>,
+    /// The key that requirements must name to allow it: that of the tenancy, if it is for dedicated machines.
+    pub(crate) named_by: Option<Key>,
     /// Types with an available offering of the kind.
     pub(crate) available: Arc<Bits>,
     /// Types with any offering of the kind: also those that EC2 is out of for now, but none without a price.
@@ -248,6 +250,7 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
     struct Draft<'t> {
         set: Set,
         first: &'t Offering,
+        named_by: Option<Key>,
         available: Bits,
         sold: Bits,
         price: IdVec<TypeId, u64>,
@@ -263,7 +266,8 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
             let at = *kind_of.entry(set.clone()).or_insert_with(|| {
                 let price = IdVec::filled(NO_PRICE, order);
                 let none = || Bits::none(order.len());
-                drafts.push(Draft { set, first: offering, available: none(), sold: none(), price })
+                let named_by = offering.is_dedicated().then(|| names.key(labels::INSTANCE_TENANCY));
+                drafts.push(Draft { set, first: offering, named_by, available: none(), sold: none(), price })
             });
             if let Some(reservation) = reservation(offering) {
                 let free = i64::from(offering.reservation_capacity.unwrap_or(0));
@@ -287,6 +291,7 @@ fn kinds(order: &IdVec<TypeId, &InstanceType>, names: &mut Names) -> (IdVec<Kind
         capacity_type: draft.first.capacity_type().to_owned(),
         zone: draft.first.zone().to_owned(),
         reservation: reservation(draft.first).map(str::to_owned),
+        named_by: draft.named_by,
         available: Arc::new(draft.available),
         sold: Arc::new(draft.sold),
         price: Arc::new(draft.price),

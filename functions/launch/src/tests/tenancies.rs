@@ -76,11 +76,17 @@ fn a_machine_of_another_tenancy_is_bought_and_the_reservation_stays_open_to_othe
 
 #[test]
 fn a_machine_that_may_have_the_tenancy_of_a_reservation_starts_in_it() {
-    for tenancy in ["default", "dedicated"] {
-        for asked in [Some(tenancy), None] {
-            let simulation = with_reservation(tenancy);
-            assert_eq!(launched(&simulation, asked), ("reserved".to_owned(), tenancy.to_owned()), "{asked:?}");
-            assert_eq!(simulation.world().region.users_of("cr-1").len(), 1);
-        }
+    for (tenancy, asked) in [("default", Some("default")), ("default", None), ("dedicated", Some("dedicated"))] {
+        let simulation = with_reservation(tenancy);
+        assert_eq!(launched(&simulation, asked), ("reserved".to_owned(), tenancy.to_owned()), "{asked:?}");
+        assert_eq!(simulation.world().region.users_of("cr-1").len(), 1);
     }
+}
+
+/// The reservation is for another NodePool of the class.
+#[test]
+fn a_machine_of_a_claim_that_names_no_tenancy_is_not_dedicated() {
+    let simulation = with_reservation("dedicated");
+    assert_eq!(launched(&simulation, None), ("on-demand".to_owned(), "default".to_owned()));
+    assert_eq!(simulation.world().region.users_of("cr-1").len(), 0);
 }

@@ -87,10 +87,11 @@ pub fn select<'a>(types: &'a [InstanceType], demand: &Demand<'_>) -> Result<Vec<
 
 fn compatible<'a>(types: &'a [InstanceType], wanted: &Wanted<'_>, requests: &Resources) -> Vec<Candidate<'a>> {
     let usable = types.iter().filter(|each| wanted.meets(&each.requirements) && requests.fits(&each.allocatable()));
-    let candidates = usable.map(|instance_type| Candidate {
-        instance_type,
-        offerings: instance_type.offerings.iter().filter(|offering| offering.available && wanted.meets(&offering.requirements)).collect(),
-    });
+    let names_tenancy = wanted.names(labels::INSTANCE_TENANCY);
+    let is_allowed =
+        |offering: &&Offering| offering.available && (names_tenancy || !offering.is_dedicated()) && wanted.meets(&offering.requirements);
+    let candidates =
+        usable.map(|instance_type| Candidate { instance_type, offerings: instance_type.offerings.iter().filter(is_allowed).collect() });
     candidates.filter(|candidate| !candidate.offerings.is_empty()).collect()
 }
 
@@ -147,8 +148,7 @@ fn largest_reservations(candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
         for offering in candidate.offerings.iter().filter(|offering| is_reserved(offering)) {
             let key = (candidate.instance_type.name.as_str(), offering.zone());
             let id = offering.label(labels::RESERVATION_ID).unwrap_or_default();
-            let is_dedicated = offering.label(labels::INSTANCE_TENANCY) == Some(DEDICATED);
-            let room = (!is_dedicated, offering.reservation_capacity.unwrap_or_default());
+            let room = (!offering.is_dedicated(), offering.reservation_capacity.unwrap_or_default());
             let entry = largest.entry(key).or_insert((room, id));
             // On a tie the smaller id, so that the choice does not depend on the order in the status.
             if room > entry.0 || room == entry.0 && id < entry.1 {

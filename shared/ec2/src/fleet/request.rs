@@ -244,7 +244,7 @@ fn is_of_tenancy(offering: &Offering, tenancy: &str) -> bool {
 }
 
 /// The tenancy of a launch from these candidates, which the requirements allow: as of [`tenancy`], unless all of them are in reservations
-/// for dedicated machines. Those are paid for.
+/// for dedicated machines, which are there only where the requirements name that tenancy. Those are paid for.
 fn tenancy_among(candidates: &[Candidate<'_>], requirements: &[Requirement]) -> &'static str {
     let usual = tenancy(requirements);
     let has = |tenancy: &str| candidates.iter().flat_map(|candidate| &candidate.offerings).any(|offering| is_of_tenancy(offering, tenancy));

@@ -206,11 +206,19 @@ fn a_reservation_is_used_for_machines_that_may_be_of_its_tenancy() {
     let either = Some(&["default", "dedicated"][..]);
     for allowed in [None, either] {
         check_tenancy(&["default"], allowed, ("default", "reserved", &["cr-0"]));
-        check_tenancy(&["dedicated"], allowed, ("dedicated", "reserved", &["cr-0"]));
         check_tenancy(&[], allowed, ("default", "on-demand", &[]));
     }
+    check_tenancy(&["dedicated"], either, ("dedicated", "reserved", &["cr-0"]));
     check_tenancy(&[""], None, ("default", "reserved", &["cr-0"]));
     check_tenancy(&[""], Some(&["dedicated"]), ("dedicated", "reserved", &["cr-0"]));
+}
+
+/// A claim without a requirement on it gets default tenancy, as with Karpenter: a dedicated machine has a fee by region.
+#[test]
+fn machines_of_claims_that_name_no_tenancy_are_never_dedicated() {
+    check_tenancy(&["dedicated"], None, ("default", "on-demand", &[]));
+    check_tenancy(&["dedicated", "dedicated"], None, ("default", "on-demand", &[]));
+    check_tenancy(&["dedicated", "default"], None, ("default", "reserved", &["cr-1"]));
 }
 
 #[test]

@@ -266,7 +266,7 @@ fn a_claim_that_holds_a_reservation_is_pinned_to_it() {
     assert_ne!(asks(&gated.solve(&gated.options), 0, labels::RESERVATION_ID), "In [cr-1]");
 }
 
-/// EC2 starts no machine of another tenancy in a reservation.
+/// EC2 starts no machine of another tenancy in a reservation, and whoever names none gets default tenancy.
 #[test]
 fn a_reservation_is_for_pods_that_may_be_on_machines_of_its_tenancy() {
     let cases = [
@@ -275,7 +275,7 @@ fn a_reservation_is_for_pods_that_may_be_on_machines_of_its_tenancy() {
         ("default", Some("default"), true),
         ("dedicated", Some("dedicated"), true),
         ("default", None, true),
-        ("dedicated", None, true),
+        ("dedicated", None, false),
     ];
     for (tenancy, asked, is_reserved) in cases {
         let mut world = World::new();
