@@ -193,10 +193,5 @@ fn evicts_nobody(pod: &Pod, classes: &[PriorityClass]) -> bool {
 
 /// The place of a DaemonSet in the list of daemons. What stands for it there may be one of its live pods.
 fn place_of(daemons: &[Pod], template: &Pod) -> Option<usize> {
-    let is_it = |daemon: &Pod| {
-        let owner = daemon.metadata.controller().or_else(|| daemon.metadata.owner_references.first());
-        let name = owner.map_or(daemon.metadata.name.as_str(), |owner| owner.name.as_str());
-        daemon.metadata.namespace == template.metadata.namespace && name == template.metadata.name
-    };
-    daemons.iter().position(is_it)
+    daemons.iter().position(|daemon| pods::daemon_set_of(daemon) == pods::daemon_set_of(template))
 }

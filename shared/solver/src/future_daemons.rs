@@ -13,7 +13,8 @@ use whittle_model::requirements::{Allowed, Requirements, from_labels};
 use whittle_model::state::StateNode;
 use whittle_units::{SignedDuration, Timestamp};
 
-/// How long a node that is initialized may lack pods of DaemonSets that are still expected: their controllers make them within seconds.
+/// How long a node that is initialized may lack pods of DaemonSets that are still expected, since it was or since they ended there: their
+/// controllers make them within seconds.
 const EXPECTED_FOR: SignedDuration = SignedDuration::from_mins(5);
 
 /// The DaemonSets that stay and whose pods need no others. They are read when the first pod needs them: few clusters have one that does.
@@ -128,7 +129,8 @@ impl FutureDaemons {
         let daemons: Vec<&FutureDaemon> = key.1.iter().map(|at| &self.list(builder)[*at]).collect();
         let is_place = |node: &&StateNode| !node.marked_for_deletion && daemons.iter().any(|daemon| daemon.suits(node));
         let nodes = builder.input.nodes.iter().filter(is_place);
-        let lacking: Vec<&StateNode> = nodes.filter(|node| lacks(builder, node, near, &daemons)).collect();
+        let restarting = restarting(builder, near);
+        let lacking: Vec<&StateNode> = nodes.filter(|node| lacks(builder, node, near, (&daemons[..], &restarting))).collect();
         let hosts = || Rc::new(lacking.iter().map(|node| node.hostname().to_owned()).collect::<BTreeSet<String>>());
         let found = (!are_refused(builder, &lacking, &daemons)).then(hosts);
         self.lacking.borrow_mut().insert(key, found.clone());
@@ -199,12 +201,31 @@ fn alternatives(pod: &Pod, places: &[Requirements]) -> Vec<Requirements> {
 }
 
 /// Whether no pod that `near` selects is on an initialized node, and none of these daemons is expected there any more, as where its pod has
-/// no room, or is refused. One that is terminating will have a successor.
-fn lacks(builder: &ProblemBuilder<'_>, node: &StateNode, near: &PodSelection, daemons: &[&FutureDaemon]) -> bool {
+/// no room, or is refused. One that is terminating will have a successor, and so will one that has just ended.
+fn lacks(
+    builder: &ProblemBuilder<'_>,
+    node: &StateNode,
+    near: &PodSelection,
+    (daemons, restarting): (&[&FutureDaemon], &BTreeSet<&str>),
+) -> bool {
     let input = builder.input;
     let is_near = |pod: &Pod| near.selects(&pod.metadata.namespace, &pod.metadata.labels);
-    let is_expected = || is_new(node, input.now) && daemons.iter().any(|daemon| daemon.is_due_on(node));
+    let restarts = || node.node.as_ref().is_some_and(|node| restarting.contains(node.metadata.name.as_str()));
+    let is_expected = || (is_new(node, input.now) || restarts()) && daemons.iter().any(|daemon| daemon.is_due_on(node));
     node.initialized() && !node.pods.iter().any(|&at| is_near(&input.objects.pods[at])) && !is_expected()
+}
+
+/// The names of the Nodes on which pods of DaemonSets that `near` selects have ended a short time ago: their controllers delete them, and
+/// make others, at first within seconds, and later each time after twice as long.
+fn restarting<'p>(builder: &ProblemBuilder<'p>, near: &PodSelection) -> BTreeSet<&'p str> {
+    let input = builder.input;
+    let has_ended = |pod: &&Pod| {
+        pod.is_terminal()
+            && pods::is_daemon_owned(pod)
+            && near.selects(&pod.metadata.namespace, &pod.metadata.labels)
+            && pod.last_event().is_some_and(|at| input.now.duration_since(at) < EXPECTED_FOR)
+    };
+    input.objects.pods.iter().filter(has_ended).map(|pod| pod.spec.node_name.as_str()).collect()
 }
 
 /// Whether one of these nodes should have a pod of the daemons for which none is made, as for lack of a quota: then it would be missing on

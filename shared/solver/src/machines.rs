@@ -7,11 +7,13 @@ use super::pod::Class;
 use super::pod_classes::Classes;
 use super::problem::{Machine, MachineNow};
 use super::topology::Group;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Pod, Taint, TaintEffect};
 use whittle_api::{conditions, labels};
 use whittle_model::pods;
-use whittle_model::requirements::from_labels;
+use whittle_model::requirements::{Allowed, Requirements, from_labels, from_requirements};
+use whittle_model::scheduling::Input;
 use whittle_model::state::StateNode;
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
 
@@ -38,8 +40,7 @@ pub(crate) fn build(
     let input = builder.input;
     let mut order: Vec<usize> = (0..input.nodes.len()).filter(|n| builder.is_offered(&input.nodes[*n])).collect();
     order.sort_by_key(|n| (!input.nodes[*n].initialized(), input.nodes[*n].name()));
-    let daemons: Vec<(&Pod, Vec<whittle_model::requirements::Requirements>, Resources)> =
-        daemons.iter().map(|d| (d, pods::daemon_terms(d), pods::effective_requests(d))).collect();
+    let daemons: Vec<Daemon<'_>> = daemons.iter().map(|d| (d, pods::daemon_terms(d), pods::effective_requests(d))).collect();
     let mut machines: IdVec<MachineId, Machine> =
         order.into_iter().map(|at| machine(builder, &classes.dims, &daemons, &relevant, at)).collect();
     if classes.list.iter().any(|class| class.ebs_volumes() > 0) {
@@ -72,41 +73,73 @@ fn expect_attach_limit(builder: &ProblemBuilder<'_>, machine: &mut Machine) {
     }
 }
 
-type Daemon<'a> = (&'a Pod, Vec<whittle_model::requirements::Requirements>, Resources);
+type Daemon<'a> = (&'a Pod, Vec<Requirements>, Resources);
+
+/// What daemons still take of a node: each that runs there, less what its own pods have there already. What a pod of another has, as of an
+/// older template or of a DaemonSet that no longer exists, makes no room for it, nor does one of its own that has failed (ours).
+fn awaited(input: &Input<'_>, node: &StateNode, known: &Requirements, daemons: &[Daemon<'_>]) -> Resources {
+    let mut out = Resources::new();
+    if daemons.is_empty() {
+        return out;
+    }
+    let mut own: BTreeMap<(&str, &str), Resources> = BTreeMap::new();
+    for pod in node.pods.iter().map(|&at| &input.objects.pods[at]).filter(|pod| pods::is_daemon_owned(pod)) {
+        own.entry(pods::daemon_set_of(pod)).or_default().add(&pods::effective_requests(pod));
+    }
+    // As on new machines: a daemon runs wherever the kube-scheduler may place it. Its controller lets it tolerate a cordon.
+    let is_hard = |taint: &Taint| taint.effect != TaintEffect::PreferNoSchedule && taint.key != labels::UNSCHEDULABLE_TAINT;
+    let hard: Vec<Taint> = node.simulated_taints().into_iter().filter(is_hard).collect();
+    let expected = expected_labels(node, known);
+    for (pod, terms, resources) in daemons {
+        let is_tolerated = pods::untolerated(&pod.spec.tolerations, &hard).is_empty();
+        if !is_tolerated || !terms.iter().any(|term| expected.compatible(term, |_| false).is_ok()) {
+            continue;
+        }
+        let Some(has) = own.get(&pods::daemon_set_of(pod)) else {
+            out.add_demand(resources);
+            continue;
+        };
+        for (name, amount) in resources.iter().filter(|(name, amount)| has.get(name) < *amount) {
+            out.set(name, out.get(name).plus(amount.minus(has.get(name))));
+        }
+    }
+    out
+}
+
+/// The labels that decide which daemons run on a node. One that starts will be registered and initialized, as a new machine is in a plan;
+/// one that is still to be launched may get whatever its claim leaves open, such as one of several zones.
+fn expected_labels<'l>(node: &StateNode, known: &'l Requirements) -> Cow<'l, Requirements> {
+    let Some(claim) = node.claim.as_ref().filter(|_| !node.initialized()) else { return Cow::Borrowed(known) };
+    let mut out = known.clone();
+    for key in [labels::REGISTERED, labels::INITIALIZED] {
+        out.replace(key.to_owned(), Allowed::one("true".to_owned()));
+    }
+    if node.node.is_none() {
+        for (key, allowed) in from_requirements(&claim.spec.requirements).iter() {
+            if out.get(key).is_none() {
+                out.add(key.clone(), allowed.clone());
+            }
+        }
+    }
+    Cow::Owned(out)
+}
 
 fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>], relevant: &BTreeSet<Key>, at: usize) -> Machine {
     let input = builder.input;
     let node = &input.nodes[at];
     let mut all = from_labels(node.labels());
-    all.replace(labels::HOSTNAME.to_owned(), whittle_model::requirements::Allowed::one(node.hostname().to_owned()));
+    all.replace(labels::HOSTNAME.to_owned(), Allowed::one(node.hostname().to_owned()));
     let taints = node.simulated_taints();
-    // As on new machines: a daemon runs wherever the kube-scheduler may place it. Its controller lets it tolerate a cordon.
-    let is_hard = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && taint.key != labels::UNSCHEDULABLE_TAINT;
-    let hard: Vec<_> = taints.iter().filter(is_hard).cloned().collect();
-    let mut awaited = Resources::new();
-    for (pod, terms, resources) in daemons {
-        let tolerated = pods::untolerated(&pod.spec.tolerations, &hard).is_empty();
-        if tolerated && terms.iter().any(|t| all.compatible(t, |_| false).is_ok()) {
-            awaited.add(resources);
-        }
-    }
     let mut left = node.allocatable();
+    left.subtract(&awaited(input, node, &all, daemons));
     let mut ports = Vec::new();
     let mut volumes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
-        let resources = pods::effective_requests(pod);
-        left.subtract(&resources);
-        if pods::is_daemon_owned(pod) {
-            awaited.subtract(&resources);
-        }
+        left.subtract(&pods::effective_requests(pod));
         ports.extend(pods::host_ports(pod));
         for volume in builder.volumes.uses(pod) {
             volumes.entry(volume.driver).or_default().insert(volume.claim);
         }
-    }
-    for (name, amount) in awaited.iter() {
-        let entry = left.get(name).minus(amount.max(Quantity::ZERO));
-        left.set(name, entry);
     }
     let mut set = builder.names.set(&all);
     let unasked: Vec<Key> = set.iter().map(|(k, _)| *k).filter(|k| !relevant.contains(k)).collect();

@@ -14,8 +14,7 @@ use whittle_api::k8s::{Container, DaemonSet, Pod};
 pub fn daemon_pods(sets: &[DaemonSet], pods: &[Pod]) -> Vec<Pod> {
     let mut newest: BTreeMap<(&str, &str), &Pod> = BTreeMap::new();
     for pod in pods.iter().filter(|p| is_daemon_owned(p)) {
-        let Some(owner) = pod.metadata.controller().or_else(|| pod.metadata.owner_references.first()) else { continue };
-        let newest_pod = newest.entry((&pod.metadata.namespace, &owner.name)).or_insert(pod);
+        let newest_pod = newest.entry(daemon_set_of(pod)).or_insert(pod);
         let age = |p: &Pod| (p.metadata.creation_timestamp, p.metadata.uid.clone());
         if age(pod) > age(newest_pod) {
             *newest_pod = pod;
@@ -31,6 +30,13 @@ pub fn daemon_pods(sets: &[DaemonSet], pods: &[Pod]) -> Vec<Pod> {
         .collect();
     out.sort_by(|a, b| (&a.metadata.namespace, &a.metadata.name).cmp(&(&b.metadata.namespace, &b.metadata.name)));
     out
+}
+
+/// The namespace and the name of the DaemonSet of a pod that is owned by one, or that [`daemon_pods`] has made of the template of one.
+#[must_use]
+pub fn daemon_set_of(pod: &Pod) -> (&str, &str) {
+    let owner = pod.metadata.controller().or_else(|| pod.metadata.owner_references.first());
+    (&pod.metadata.namespace, owner.map_or(pod.metadata.name.as_str(), |owner| owner.name.as_str()))
 }
 
 fn from_template(set: &DaemonSet) -> Pod {

@@ -15,7 +15,7 @@ mod volumes;
 
 pub use budgets::{Covered, budget_covers, budget_status, is_ready};
 pub use buffers::{BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD, is_virtual, virtual_pods};
-pub use daemons::{daemon_pods, daemon_terms};
+pub use daemons::{daemon_pods, daemon_set_of, daemon_terms};
 pub use deletion::{DELETION_COST, DeletionRank, deletion_ranks};
 pub use eligibility::{
     Protection, do_not_disrupt, is_active, is_daemon_owned, is_provisionable, is_reschedulable, moves_with_its_node, needs_resource_claims,

@@ -6,7 +6,7 @@ use whittle_api::labels;
 use whittle_model::scheduling::Packing;
 
 /// A DaemonSet; fields as of [`super::world::pod`].
-fn daemon(world: &mut World, name: &str, spec: Value) {
+pub(super) fn daemon(world: &mut World, name: &str, spec: Value) {
     let pod = super::world::pod(name, spec);
     let set =
         json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"template": {"metadata": pod.metadata, "spec": pod.spec}}});
@@ -85,20 +85,6 @@ fn daemons_that_no_type_holds_leave_no_room_for_pods() {
 }
 
 #[test]
-fn daemons_of_registered_and_initialized_nodes_are_counted_on_those_that_are() {
-    for key in [labels::REGISTERED, labels::INITIALIZED] {
-        for (state, fits) in [("initialized", false), ("registered", key == labels::INITIALIZED)] {
-            let mut world = World::new();
-            world.types.clear();
-            world.managed("n", state, 4, json!({}));
-            daemon(&mut world, "agent", all(&[json!({"cpu": "2"}), required(&[&[expr(key, "In", &["true"])]])]));
-            world.pod("it", json!({"cpu": "3"}));
-            assert_eq!(left(&world.plan()).is_empty(), fits, "{key} on a node that is {state}");
-        }
-    }
-}
-
-#[test]
 fn a_taint_that_is_only_preferred_keeps_no_daemon_from_a_machine_that_exists() {
     for (effect, fits) in [("PreferNoSchedule", false), ("NoSchedule", true)] {
         let mut world = World::new();
@@ -157,7 +143,7 @@ fn limits_become_requests_of_a_template() {
     check_template(all(&[whole, json!({"resources": {"requests": {"cpu": "300m"}}})]), "300m", "1Gi");
 }
 
-fn live(world: &mut World, name: &str, spec: Value, age: i64) {
+pub(super) fn live(world: &mut World, name: &str, spec: Value, age: i64) {
     let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]);
     let pinned = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
         [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["somewhere"]}]}]}}}});
@@ -548,6 +534,15 @@ fn a_node_that_has_lacked_the_daemon_for_long_is_no_place_beside_it() {
         other.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
         other.metadata.deletion_timestamp = is_ending.then(now);
         assert_eq!(made(&world), expected, "{app}, {is_ending}");
+    }
+    // One that has just failed is made again, at first within seconds.
+    for (minutes, expected) in [(4, (0, 1)), (6, (1, 0))] {
+        let mut world = beside("initialized", 60);
+        live(&mut world, "failed", json!({"nodeName": "other", "labels": {"app": "agent"}}), 3600);
+        let since = (now() - whittle_units::SignedDuration::from_mins(minutes)).to_string();
+        let ended = json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": since}]});
+        world.objects.pods.last_mut().unwrap().status = serde_json::from_value(ended).unwrap();
+        assert_eq!(made(&world), expected, "{minutes} minutes ago");
     }
     // A node that has not been there for long, and whose taint the daemon does not tolerate.
     let mut world = beside_an_agent(json!({}), json!({"tolerations": [{"key": "node.kubernetes.io/odd", "operator": "Exists"}]}));

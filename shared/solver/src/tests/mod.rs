@@ -4,6 +4,7 @@ mod absurd;
 mod better;
 mod comparing;
 mod daemons;
+mod daemons_on_nodes;
 mod defaults;
 mod existing;
 mod following;
