@@ -112,13 +112,13 @@ impl Groups {
     }
 
     /// The group of a spread constraint of a pod with `pod_labels`. `honored` is which nodes count if both node inclusion policies of the
-    /// constraint are `Honor`.
+    /// constraint are `Honor`, and `reach` are the pod's tolerations.
     pub(crate) fn spread(
         &mut self,
         constraint: &TopologySpreadConstraint,
         namespace: &str,
         pod_labels: &BTreeMap<String, String>,
-        honored: Filter,
+        (honored, reach): (Filter, TolerationId),
         names: &mut Names,
     ) -> GroupId {
         let mut selector = constraint.label_selector.clone();
@@ -133,7 +133,7 @@ impl Groups {
         // Kube-scheduler counts no pod for an empty selector, though it selects every pod.
         let selector = selector.filter(|selector| *selector != LabelSelector::default());
         let honor_affinity = constraint.node_affinity_policy.as_deref() != Some("Ignore");
-        let honor_taints = constraint.node_taints_policy.as_deref() == Some("Honor");
+        let honor_taints = honors_taints(constraint);
         let Filter { any_of, labels, tolerations } = honored;
         let tolerations = tolerations.filter(|_| honor_taints);
         let kind = GroupKind::Spread {
@@ -149,7 +149,7 @@ impl Groups {
                 terminating: false,
             },
             filter: Filter { any_of: if honor_affinity { any_of } else { Vec::new() }, labels, tolerations },
-            reach: tolerations,
+            reach: honor_taints.then_some(reach),
         })
     }
 
@@ -197,6 +197,11 @@ impl Groups {
     pub(crate) fn reach(&self, id: GroupId) -> Option<TolerationId> {
         self.identities[id].reach
     }
+}
+
+/// Whether only nodes count for a spread constraint whose taints the pod tolerates.
+pub(crate) fn honors_taints(constraint: &TopologySpreadConstraint) -> bool {
+    constraint.node_taints_policy.as_deref() == Some("Honor")
 }
 
 /// Expressions in a fixed order without duplicates: selectors are compared as sets.

@@ -5,7 +5,7 @@ use super::builder::ProblemBuilder;
 use super::catalog::Dims;
 use super::defaults::Defaults;
 use super::future_daemons::FutureDaemons;
-use super::groups::PodSelection;
+use super::groups::{self, PodSelection};
 use super::hash::{Hashed, Map};
 use super::ids::{ClassId, GroupId, Id as _, IdVec, Key, LabelsId, PodId, RelaxationId, SetId};
 use super::pod::{Class, Relaxation, VolumePlace};
@@ -252,7 +252,14 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
     for constraint in &spec.topology_spread_constraints {
         if policy == PreferencePolicy::Respect || !is_soft(constraint) {
             let others = other_labels(builder, spec, constraint);
-            let honored = Filter { any_of: kept.nodes.clone(), labels: others, tolerations: Some(tolerations) };
+            // To kube-scheduler a taint that is only preferred does not matter here (scheduling 23).
+            let counted = if groups::honors_taints(constraint) {
+                builder.taint_table.tolerations(&relaxation::with_soft_taints(&spec.tolerations))
+            } else {
+                tolerations
+            };
+            let honored = Filter { any_of: kept.nodes.clone(), labels: others, tolerations: Some(counted) };
+            let honored = (honored, tolerations);
             owned.push(builder.groups.spread(constraint, shape.namespace, shape.labels, honored, &mut builder.names));
         }
     }

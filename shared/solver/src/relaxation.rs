@@ -62,12 +62,27 @@ pub(crate) fn relax(spec: &mut PodSpec, soft_taints: SoftTaints) -> bool {
 }
 
 fn tolerate_soft_taints(spec: &mut PodSpec) -> bool {
-    let all = Toleration { operator: "Exists".into(), effect: "PreferNoSchedule".into(), ..Toleration::default() };
+    let all = of_soft_taints();
     let missing = !spec.tolerations.contains(&all);
     if missing {
         spec.tolerations.push(all);
     }
     missing
+}
+
+/// The toleration of every `PreferNoSchedule` taint.
+fn of_soft_taints() -> Toleration {
+    Toleration { operator: "Exists".into(), effect: "PreferNoSchedule".into(), ..Toleration::default() }
+}
+
+/// The tolerations with that of every `PreferNoSchedule` taint.
+pub(crate) fn with_soft_taints(tolerations: &[Toleration]) -> Vec<Toleration> {
+    let mut out = tolerations.to_vec();
+    let all = of_soft_taints();
+    if !out.contains(&all) {
+        out.push(all);
+    }
+    out
 }
 
 /// Drops the heaviest; of equals, the first in the pod's spec.

@@ -612,6 +612,23 @@ fn taints_count_when_the_policy_says_so() {
     after(&mut world, "fake", &[1, 2, 3]);
 }
 
+/// Kube-scheduler counts such nodes for every policy (scheduling 23).
+#[test]
+fn a_taint_that_is_only_preferred_takes_no_node_out_of_a_spread() {
+    for (effect, policy, waiting) in
+        [("PreferNoSchedule", "Honor", 1), ("PreferNoSchedule", "Ignore", 1), ("NoSchedule", "Honor", 0), ("NoSchedule", "Ignore", 1)]
+    {
+        let mut world = World::new();
+        world.pool("default", zones(&Z[..2]));
+        let node = world.node("full", 1, json!({labels::ZONE: Z[2]}));
+        node.spec.taints = serde_json::from_value(json!([{"key": "k", "effect": effect}])).unwrap();
+        let mut over = by_zone();
+        over["nodeTaintsPolicy"] = json!(policy);
+        world.pods("web", 3, &web(&[over], json!({"cpu": "2"})));
+        assert_eq!(world.plan().left_out.len(), waiting, "{effect}, {policy}");
+    }
+}
+
 /// Where a zone bounds the spread that has only nodes with taints, its own policy helps (scheduling 23).
 #[test]
 fn a_spread_that_a_tainted_domain_blocks_is_told_of_the_policy() {
