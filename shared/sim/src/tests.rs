@@ -203,6 +203,24 @@ fn hard_spread_and_anti_affinity_hold() {
     assert_eq!(counts(&two), (2, 0, 1));
 }
 
+/// As for kube-scheduler: a port on all addresses is the same port on each.
+#[test]
+fn a_host_port_on_one_address_is_taken_by_one_on_all() {
+    let named = |name: &str, port: &str| {
+        let deployment = deployment(1, "nodeSelector: {topology.kubernetes.io/zone: us-east-1b}").replace("web", name);
+        deployment.replace("resources:", &format!("ports: [{port}], resources:"))
+    };
+    for (port, expected) in [(80, (1, 0, 1)), (81, (2, 0, 0))] {
+        let mut simulation = simulation(1);
+        apply(&simulation, NODES);
+        apply(&simulation, &named("one", "{containerPort: 80, hostPort: 80}"));
+        seconds(&mut simulation, 10);
+        apply(&simulation, &named("two", &format!("{{containerPort: {port}, hostPort: {port}, hostIP: 10.0.0.1}}")));
+        seconds(&mut simulation, 10);
+        assert_eq!(counts(&simulation), expected, "{port}");
+    }
+}
+
 /// As for kube-scheduler: a key of `matchLabelKeys` that the pod itself lacks selects nothing.
 #[test]
 fn label_keys_that_a_pod_lacks_do_not_divide_its_spread() {

@@ -223,9 +223,8 @@ impl Cluster {
             return Some(Rejection::Resource(static_name(lacking.0)));
         }
         let ports = host_ports(pod);
-        if !ports.is_empty()
-            && self.objects.pods_on(&node.metadata.name).any(|other| ports.iter().any(|port| host_ports(other).contains(port)))
-        {
+        let takes_one = |other: &Pod| host_ports(other).iter().any(|taken| ports.iter().any(|port| port.conflicts_with(taken)));
+        if !ports.is_empty() && self.objects.pods_on(&node.metadata.name).any(|other| !other.is_terminal() && takes_one(other)) {
             return Some(Rejection::Ports);
         }
         self.reject_by_affinity(pod, node, pass.has_anti_affinity).or_else(|| (!self.spread_holds(pod, node)).then_some(Rejection::Spread))
