@@ -221,6 +221,23 @@ fn machines_of_claims_that_name_no_tenancy_are_never_dedicated() {
     check_tenancy(&["dedicated", "default"], None, ("default", "reserved", &["cr-1"]));
 }
 
+/// It is tried before all else. A claim for it would wait until the subnet is tried again, and its pods get no other machine meanwhile.
+#[test]
+fn a_reservation_in_a_zone_without_free_addresses_is_left_for_a_machine_elsewhere() {
+    let mut case = Case::read(&files("launch", "013-sixty-of-many.yaml")[0]);
+    reserve(&mut case, "cr-0", THREE_ZONES[0], "", 1);
+    let either = [labels::CAPACITY_ON_DEMAND, labels::CAPACITY_RESERVED];
+    case.claim.as_mut().unwrap().spec.requirements = vec![Requirement::is_in(labels::CAPACITY_TYPE, either)];
+    assert_eq!(prepared(&case).unwrap().request.capacity_type, "reserved");
+    case.unavailable.subnets.insert("subnet-a".into());
+    let request = prepared(&case).unwrap().request;
+    assert_eq!(request.capacity_type, "on-demand");
+    let mut zones: Vec<&str> = request.configs.iter().flat_map(|config| &config.overrides).map(|entry| entry.zone.as_str()).collect();
+    zones.sort_unstable();
+    zones.dedup();
+    assert_eq!(zones, THREE_ZONES[1..]);
+}
+
 #[test]
 fn of_the_reservations_for_a_type_in_a_zone_those_for_dedicated_machines_are_used_last() {
     let used = |reserved: [(&str, u32); 2], allowed: &[&str]| {

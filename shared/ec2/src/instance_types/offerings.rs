@@ -45,7 +45,6 @@ pub struct Unavailable {
 
 impl Unavailable {
     fn contains(&self, offer: &Offer<'_>, vcpus: u32, context: &Context<'_>) -> bool {
-        let subnets = || context.class.status.subnets.iter().filter(|subnet| subnet.zone == offer.zone);
         let refused = self.refused.get(&context.class.metadata.uid);
         let known = |placement_group: Option<&str>, partition: Option<u32>| {
             let pool = Pool {
@@ -58,14 +57,19 @@ impl Unavailable {
             self.pools.contains(&pool) || refused.is_some_and(|pools| pools.contains(&pool))
         };
         let group = context.placement_group.map(|group| group.id.as_str());
-        let with_prefixes = takes_prefixes(context.class, context.ipv6);
         let quota = || (quota_of(offer.instance_type).to_owned(), offer.capacity_type.to_owned());
         self.capacity_types.contains(offer.capacity_type)
             || !self.quotas.is_empty() && self.quotas.get(&quota()).is_some_and(|refused| vcpus >= *refused)
             || known(None, None)
             || context.is_group_full(offer.zone)
             || group.is_some() && (known(group, None) || offer.partition.is_some() && known(group, offer.partition))
-            || subnets().next().is_some() && subnets().all(|subnet| self.is_full(&subnet.id, with_prefixes))
+            || self.is_zone_full(offer.zone, context)
+    }
+    /// Whether the class has subnets in a zone, and no machine can start in any of them.
+    fn is_zone_full(&self, zone: &str, context: &Context<'_>) -> bool {
+        let with_prefixes = takes_prefixes(context.class, context.ipv6);
+        let subnets = || context.class.status.subnets.iter().filter(|subnet| subnet.zone == zone);
+        subnets().next().is_some() && subnets().all(|subnet| self.is_full(&subnet.id, with_prefixes))
     }
     /// Whether no machine can start in a subnet.
     pub fn is_full(&self, subnet: &str, takes_prefixes: bool) -> bool {
@@ -149,7 +153,9 @@ fn reserved(
     let zone = reservation.availability_zone.as_str();
     let offer = Offer { instance_type: &reservation.instance_type, zone, capacity_type: labels::CAPACITY_RESERVED, partition };
     let free = context.reservation_capacity.get(&reservation.id).copied().unwrap_or_default();
-    let can_start = !context.is_shifted(zone) && !context.is_group_full(zone);
+    // A launch there finds no subnet, and would be tried again before all others, which cost something.
+    let has_room = !context.is_group_full(zone) && !context.unavailable.is_zone_full(zone, context);
+    let can_start = !context.is_shifted(zone) && has_room;
     let available = usable && free > 0 && zones.contains(zone) && reservation.state != "expiring" && can_start;
     let mut requirements = requirements(&offer, Some(reservation), context);
     // EC2 starts no machine of another tenancy in it, and Karpenter tries one, which costs nothing, before all else.

@@ -340,6 +340,20 @@ fn a_reservation_is_never_available_where_no_machine_can_start() {
     assert!(is_available(|fixture| _ = fixture.unavailable.shifted_zone_ids.insert("use1-az2".into())), "another zone");
     assert!(!is_available(|fixture| fixture.fill_group("us-east-1a")));
     assert!(is_available(|fixture| fixture.fill_group("us-east-1b")), "another zone");
+    assert!(!is_available(|fixture| _ = fixture.unavailable.subnets.insert("subnet-a".into())), "no address");
+    assert!(is_available(|fixture| _ = fixture.unavailable.subnets.insert("subnet-b".into())), "another zone");
+    assert!(is_available(|fixture| _ = fixture.unavailable.subnets_without_prefixes.insert("subnet-a".into())), "it takes none");
+    let without_prefixes = |fixture: &mut Fixture| {
+        fixture.class.spec.ip_prefix_count = Some(1);
+        fixture.unavailable.subnets_without_prefixes.insert("subnet-a".into());
+    };
+    assert!(!is_available(without_prefixes));
+    let with_another = |fixture: &mut Fixture| {
+        let free = whittle_api::karpenter::ResolvedSubnet { id: "subnet-a2".into(), ..fixture.class.status.subnets[0].clone() };
+        fixture.class.status.subnets.push(free);
+        fixture.unavailable.subnets.insert("subnet-a".into());
+    };
+    assert!(is_available(with_another), "another subnet");
 }
 
 #[test]
