@@ -40,14 +40,9 @@ impl<'a> Wanted<'a> {
             }
         })
     }
-    /// Values of a key's `In` requirements that no other requirement forbids, in order.
-    pub fn listed(&self, key: &str) -> Vec<&'a str> {
-        let all = self.0.get(key).map(Vec::as_slice).unwrap_or_default();
-        let named = all.iter().filter(|requirement| requirement.operator == Operator::In).flat_map(|requirement| &requirement.values);
-        let mut values: Vec<&str> = named.map(String::as_str).filter(|value| self.allows(key, value)).collect();
-        values.sort_unstable();
-        values.dedup();
-        values
+    /// Whether a requirement of a key excludes some of its values.
+    pub fn restricts(&self, key: &str) -> bool {
+        self.0.get(key).is_some_and(|all| all.iter().any(|requirement| requirement.operator != Operator::Exists))
     }
     /// Keys with `minValues`.
     pub fn min_values(&self) -> impl Iterator<Item = (&'a str, u32)> {

@@ -255,11 +255,10 @@ fn partition_of(offering: &Offering) -> Option<u32> {
     offering.label(labels::PLACEMENT_GROUP_PARTITION)?.parse().ok()
 }
 
-/// The lowest allowed partition with an offering; EC2 chooses if the claim does not restrict it.
+/// The lowest allowed partition with an offering; EC2 chooses if the claim does not restrict it. Those that are left are allowed.
 fn partition(candidates: &[Candidate<'_>], wanted: &Wanted<'_>) -> Option<u32> {
-    let named: Vec<u32> = wanted.listed(labels::PLACEMENT_GROUP_PARTITION).iter().filter_map(|number| number.parse().ok()).collect();
     let left = candidates.iter().flat_map(|candidate| &candidate.offerings).filter_map(|offering| partition_of(offering));
-    left.filter(|number| named.contains(number)).min()
+    left.min().filter(|_| wanted.restricts(labels::PLACEMENT_GROUP_PARTITION))
 }
 
 fn kind_of(offering: &Offering) -> Option<ReservationKind> {

@@ -90,6 +90,28 @@ fn the_lowest_partition_with_capacity_is_chosen() {
     assert_eq!(prepared(&case).unwrap().partition, Some(4));
 }
 
+/// EC2 knows nothing of the claim's requirements: pods would not be bound to a node of a partition that they exclude.
+#[test]
+fn a_partition_is_left_to_ec2_only_if_the_claim_excludes_none() {
+    let partition = |requirement: Option<Requirement>| {
+        let mut case = Case::read(&files("launch", "053-placement-partition-several.yaml")[0]);
+        let requirements = &mut case.claim.as_mut().unwrap().spec.requirements;
+        requirements.retain(|requirement| requirement.key != labels::PLACEMENT_GROUP_PARTITION);
+        requirements.extend(requirement);
+        prepared(&case).unwrap().partition
+    };
+    let of = |operator: Operator, values: &[&str]| {
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        Some(Requirement { key: labels::PLACEMENT_GROUP_PARTITION.to_owned(), operator, values, min_values: None })
+    };
+    assert_eq!(partition(None), None);
+    assert_eq!(partition(of(Operator::Exists, &[])), None);
+    assert_eq!(partition(of(Operator::NotIn, &["1"])), Some(2));
+    assert_eq!(partition(of(Operator::NotIn, &["2"])), Some(1));
+    assert_eq!(partition(of(Operator::Gt, &["2"])), Some(3));
+    assert_eq!(partition(of(Operator::Lte, &["2"])), Some(1));
+}
+
 const TWENTY_TYPES: [&str; 20] = [
     "m5.large",
     "m5.xlarge",
