@@ -112,9 +112,10 @@ pub fn capacity_reservation_queries(terms: &[CapacityReservationSelectorTerm]) -
     terms.iter().flat_map(of_term).collect()
 }
 
-/// SSM parameters that terms name directly.
+/// SSM parameters that terms name directly. That of a term with an id or an alias counts for nothing (api 16).
 pub fn ssm_parameters(terms: &[AmiSelectorTerm]) -> Vec<&str> {
-    terms.iter().filter_map(|term| term.ssm_parameter.as_deref()).collect()
+    let by_parameter = terms.iter().filter(|term| term.id.is_none() && term.alias.is_none());
+    by_parameter.filter_map(|term| term.ssm_parameter.as_deref()).collect()
 }
 
 /// Queries of image terms; `found` are ids from SSM parameters of terms. EC2 does not know aliases: see

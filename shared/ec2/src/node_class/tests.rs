@@ -125,6 +125,16 @@ fn terms_are_separate_queries_and_the_tags_of_one_term_are_combined() {
     assert_eq!(subnet_queries(&[]), []);
 }
 
+/// An API server accepts both. The image of the parameter was looked up as well, and used where it was the newer one.
+#[test]
+fn a_parameter_beside_an_id_or_an_alias_selects_nothing() {
+    let both: Vec<AmiSelectorTerm> = terms(json!([{"id": "ami-1", "ssmParameter": "/a"}, {"name": "x", "ssmParameter": "/b"}]));
+    assert_eq!(ssm_parameters(&both), ["/b"]);
+    assert_eq!(shown(&image_queries(&both, &["ami-0".to_owned()])), ["image-id=ami-0|ami-1"], "of a name the parameter takes the place");
+    let with_alias: Vec<AmiSelectorTerm> = terms(json!([{"alias": "al2023@latest", "ssmParameter": "/a"}]));
+    assert_eq!(ssm_parameters(&with_alias), [""; 0]);
+}
+
 #[test]
 fn all_wildcard_tags_of_a_term_must_exist() {
     let query = subnet_queries(&terms::<SubnetSelectorTerm>(json!([{"tags": {"a": "*", "b": "*"}}]))).remove(0);

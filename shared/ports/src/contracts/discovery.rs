@@ -92,6 +92,7 @@ pub async fn images(cloud: &impl Discovery, own: &OwnImage) {
     let id = |id: &str| AmiSelectorTerm { id: Some(id.to_owned()), ..AmiSelectorTerm::default() };
     let tagged = |value: &str| AmiSelectorTerm { tags: Some([(key.clone(), value.to_owned())].into()), ..AmiSelectorTerm::default() };
     let in_parameter = |name: &str| AmiSelectorTerm { ssm_parameter: Some(name.to_owned()), ..AmiSelectorTerm::default() };
+    let both = |image: &str, parameter: &str| AmiSelectorTerm { id: Some(image.to_owned()), ..in_parameter(parameter) };
     let named = |name: &str, owner: Option<&str>| AmiSelectorTerm {
         name: Some(name.to_owned()),
         owner: owner.map(str::to_owned),
@@ -107,6 +108,7 @@ pub async fn images(cloud: &impl Discovery, own: &OwnImage) {
         vec![tagged(value)],
         vec![tagged("*")],
         vec![in_parameter(parameter)],
+        vec![both(&image.id, "/contract/none")],
         // However many terms select it, it is one image.
         vec![id(&image.id), tagged(value), in_parameter(parameter), in_parameter("/contract/none")],
     ];
@@ -122,6 +124,7 @@ pub async fn images(cloud: &impl Discovery, own: &OwnImage) {
         tagged("no such value"),
         in_parameter("/contract/none"),
         in_parameter(text_parameter),
+        both("ami-0123456789abcdef0", parameter),
     ] {
         let images = cloud.images(std::slice::from_ref(&term), "1.33").await.expect("what selects nothing is no failure");
         assert_eq!(images, [], "{term:?}");

@@ -112,8 +112,8 @@ impl Network {
     pub fn images(&self, terms: &[AmiSelectorTerm]) -> Vec<Image> {
         let matches = |image: &&Image| {
             terms.iter().any(|term| match &term.ssm_parameter {
-                Some(name) => self.parameter(name) == Some(image.id.as_str()),
-                None => image_matches(image, term),
+                Some(name) if term.id.is_none() && term.alias.is_none() => self.parameter(name) == Some(image.id.as_str()),
+                _ => image_matches(image, term),
             })
         };
         self.images.iter().filter(matches).cloned().collect()
