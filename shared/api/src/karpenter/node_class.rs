@@ -2,7 +2,7 @@
 
 use super::node_pool::Requirement;
 use crate::meta::{Condition, ObjectMeta, null_as_default};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use whittle_units::Timestamp;
 
@@ -68,6 +68,11 @@ pub struct Ec2NodeClassSpec {
     pub cpu_options: Option<CpuOptions>,
 }
 
+/// An empty text is none, as for Karpenter: charts write one where no value is given, and an API server takes it.
+fn empty_as_none<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(input)?.filter(|text| !text.is_empty()))
+}
+
 /// A subnet must match one term: its id, or all its tags (`*` means any value).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -86,7 +91,7 @@ pub struct SecurityGroupSelectorTerm {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// The group's name, not its `Name` tag.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "empty_as_none")]
     pub name: Option<String>,
 }
 
@@ -141,11 +146,11 @@ pub struct AmiSelectorTerm {
     pub tags: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "empty_as_none")]
     pub name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "empty_as_none")]
     pub owner: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "empty_as_none")]
     pub ssm_parameter: Option<String>,
 }
 

@@ -135,6 +135,21 @@ fn a_parameter_beside_an_id_or_an_alias_selects_nothing() {
     assert_eq!(ssm_parameters(&with_alias), [""; 0]);
 }
 
+/// EC2 was asked for images and groups of an empty name, of which there are none, or of no owner, which is an error.
+#[test]
+fn an_empty_text_of_a_term_is_none() {
+    let images: Vec<AmiSelectorTerm> = terms(json!([
+        {"tags": {"a": "1"}, "name": "", "owner": "", "ssmParameter": ""},
+        {"name": "x", "owner": ""},
+        {"id": "ami-1", "ssmParameter": ""},
+        {"name": ""},
+    ]));
+    assert_eq!(shown(&image_queries(&images, &[])), ["image-id=ami-1", "tag:a=1", "name=x@self|amazon"], "the last selects nothing");
+    assert_eq!(ssm_parameters(&images), [""; 0]);
+    let groups: Vec<SecurityGroupSelectorTerm> = terms(json!([{"tags": {"a": "1"}, "name": ""}, {"name": ""}]));
+    assert_eq!(shown(&security_group_queries(&groups)), ["tag:a=1"]);
+}
+
 #[test]
 fn all_wildcard_tags_of_a_term_must_exist() {
     let query = subnet_queries(&terms::<SubnetSelectorTerm>(json!([{"tags": {"a": "*", "b": "*"}}]))).remove(0);
