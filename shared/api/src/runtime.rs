@@ -10,6 +10,7 @@ use crate::karpenter::{BlockDeviceMapping, NodePool, Operator, Requirement};
 use crate::labels;
 use crate::schema::matches;
 use std::collections::BTreeMap;
+use whittle_units::Quantity;
 
 pub use kubelet::{has_expressions, passthrough_fields, violations as kubelet_violations};
 
@@ -99,7 +100,8 @@ fn oversize(pool: &NodePool, template: &FieldPath) -> Option<FieldError> {
     Some(FieldError::new(path, message))
 }
 
-/// The disks of a class without a name or a volume: EC2 starts no instance with one. Karpenter ends with an error of its own over them.
+/// The disks of a class without a name or a volume: EC2 starts no instance with one. Karpenter ends with an error of its own over them. And
+/// sizes that are none, such as `Ti`, which the schema takes and Karpenter cannot read: a volume would have another size than was planned.
 pub fn disk_violations(mappings: Option<&[BlockDeviceMapping]>) -> Vec<FieldError> {
     let path = FieldPath::of("spec.blockDeviceMappings");
     let mut found = Vec::new();
@@ -109,6 +111,11 @@ pub fn disk_violations(mappings: Option<&[BlockDeviceMapping]>) -> Vec<FieldErro
             let message =
                 "is missing, and EC2 starts no instance with it: give ebs with a volumeSize or a snapshotID, or leave the mapping out";
             found.push(FieldError::new(mapping_path.key("ebs"), message));
+        }
+        let size = mapping.ebs.as_ref().and_then(|ebs| ebs.volume_size.as_deref());
+        if let Some(size) = size.filter(|size| size.parse::<Quantity>().is_err()) {
+            let message = format!("{size:?} is no size of a volume: write a number and a unit, such as 20Gi");
+            found.push(FieldError::new(mapping_path.key("ebs").key("volumeSize"), message));
         }
         if mapping.device_name.as_deref().is_none_or(str::is_empty) {
             let message = "is missing, and EC2 starts no instance with it: name the device, such as /dev/xvda";

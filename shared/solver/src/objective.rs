@@ -70,7 +70,7 @@ fn volumes(class: Option<&Ec2NodeClass>) -> Price {
     Price::from_dollars(devices.into_iter().map(monthly_price).sum::<f64>() / HOURS)
 }
 
-/// The monthly price of a volume, in dollars. An invalid size counts as the default size: the launch rejects it.
+/// The monthly price of a volume, in dollars. An invalid size counts as the default size: a class with one launches nothing.
 fn monthly_price(device: &BlockDevice) -> f64 {
     let size = device.volume_size.as_deref().and_then(|text| text.parse::<Quantity>().ok());
     let gib = size.map_or(DEFAULT_SIZE, |size| size.units_ceil() as f64 / f64::from(1 << 30));

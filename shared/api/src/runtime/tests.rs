@@ -137,7 +137,7 @@ fn keys_with_known_values_need_one_of_them_and_unknown_values_are_noted() {
 }
 
 #[test]
-fn disks_without_a_name_or_a_volume_are_errors() {
+fn disks_without_a_name_a_volume_or_a_size_are_errors() {
     let of = |mappings: Value| {
         let mappings: Vec<crate::karpenter::BlockDeviceMapping> = serde_json::from_value(mappings).unwrap();
         disk_violations(Some(&mappings)).iter().map(|error| error.path.to_string()).collect::<Vec<_>>()
@@ -147,6 +147,10 @@ fn disks_without_a_name_or_a_volume_are_errors() {
     assert_eq!(of(json!([whole, {"deviceName": "/dev/xvdb"}])), ["spec.blockDeviceMappings[1].ebs"]);
     assert_eq!(of(json!([{"ebs": {"volumeSize": "1Gi"}, "rootVolume": true}])), ["spec.blockDeviceMappings[0].deviceName"]);
     assert_eq!(of(json!([{"deviceName": ""}])), ["spec.blockDeviceMappings[0].ebs", "spec.blockDeviceMappings[0].deviceName"]);
+    for size in ["Ti", "T", ""] {
+        let named = json!({"deviceName": "/dev/xvda", "ebs": {"volumeSize": size, "snapshotID": "snap-1"}});
+        assert_eq!(of(json!([named])), ["spec.blockDeviceMappings[0].ebs.volumeSize"], "{size:?}");
+    }
     assert_eq!(disk_violations(None), []);
 }
 
