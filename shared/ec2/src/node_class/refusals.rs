@@ -5,8 +5,10 @@ use whittle_api::conditions::ConditionValue;
 use whittle_api::karpenter::Ec2NodeClass;
 use whittle_api::runtime::disk_violations;
 
-/// The tags that a class may have: EC2 takes fifty of a machine, and Whittle launches one with six of its own.
-const TAGS_MAX: usize = 44;
+/// The tags that EC2 takes of a machine.
+const TAGS_MAX: usize = 50;
+/// Those that Whittle launches one with. A machine of a Provisioner, whose class was an AWSNodeTemplate, has one more: that one's name.
+const OWN_TAGS: usize = 6;
 /// EC2's limits of a tag, in letters.
 const TAG_KEY_MAX: usize = 128;
 const TAG_VALUE_MAX: usize = 256;
@@ -37,9 +39,11 @@ fn public_address(class: &Ec2NodeClass) -> Option<ConditionValue> {
 /// Why EC2 would not take the tags of a class, or Whittle not find its machines.
 fn tags(class: &Ec2NodeClass) -> Option<ConditionValue> {
     let tags = class.spec.tags.as_ref()?;
+    let own = OWN_TAGS + usize::from(class.is_converted_template());
+    let (count, most) = (tags.len(), TAGS_MAX - own);
     let are_too_many = || {
-        let remedy = "EC2 takes 50 of a machine, and Whittle launches one with 6 of its own";
-        (tags.len() > TAGS_MAX).then(|| format!("spec.tags has {} tags, at most {TAGS_MAX} are possible: {remedy}", tags.len()))
+        let remedy = format!("EC2 takes {TAGS_MAX} of a machine, and Whittle launches one with {own} of its own");
+        (count > most).then(|| format!("spec.tags has {count} tags, at most {most} are possible: {remedy}"))
     };
     let message = tags.iter().find_map(|(key, value)| tag_problem(key, value)).or_else(are_too_many)?;
     Some(ConditionValue::no("TagValidationFailed", message))

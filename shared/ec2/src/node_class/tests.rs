@@ -494,6 +494,14 @@ fn tags_that_ec2_would_not_take_make_a_class_not_ready() {
     ] {
         assert!(of(&refused).contains(word), "{}", of(&refused));
     }
+    let of_template = |count: usize| {
+        let origin = json!({(whittle_api::labels::CONVERTED_FROM): "AWSNodeTemplate"});
+        let spec = json!({"amiFamily": "AL2", "tags": many(count)});
+        let class = serde_json::from_value(json!({"metadata": {"name": "a", "annotations": origin}, "spec": spec})).unwrap();
+        super::refusal(&class, &Settings::standard()).unwrap_or_default()
+    };
+    assert_eq!(of_template(43), "");
+    assert!(of_template(44).contains("44 tags, at most 43"), "machines of a Provisioner have its name as well: {}", of_template(44));
 }
 
 #[test]
