@@ -388,7 +388,8 @@ async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Endin
 }
 
 fn count_disruption(report: &mut Report, claim: &Claim, ending: &Ending) {
-    if let Some(reason) = metric_reason(ending.reason) {
+    // What EC2 reports of an instance has Karpenter's word for it, as by a notice.
+    if let Some(reason) = ending.check.or_else(|| metric_reason(ending.reason)) {
         report.metric(metrics::NodeClaimsDisrupted::of(claim, reason));
     }
     if let Some(condition) = ending.condition {

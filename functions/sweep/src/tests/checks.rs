@@ -1,9 +1,16 @@
 //! EC2's status checks of instances, and the events that it has scheduled for them.
 
+use super::over_sim::still;
 use super::{Scene, change, deletion_requested, registered, scene};
+use crate::compare::{Ending, Findings};
+use crate::execute::Executor;
+use futures::executor::block_on;
+use whittle_api::ClusterObjects;
 use whittle_claims::{DeletionReason, step};
 use whittle_ec2::interruption::InstanceStatus;
+use whittle_ports::{Adapters, ClaimStore, Report};
 use whittle_testkit::at;
+use whittle_units::ClusterName;
 
 /// A scene in which EC2 reports this status.
 fn with_status(status: InstanceStatus) -> Scene {
@@ -67,4 +74,33 @@ fn a_deleted_claim_is_expedited_by_a_failed_check_only() {
     let with_status = |status| change(scene(ending.clone()), |scene| scene.statuses.push(status));
     assert_eq!(ends(&with_status(scheduled()), 30), (vec![], vec![]));
     assert_eq!(ends(&with_status(failed_since(-20)), 30), (vec![], vec![DeletionReason::Unhealthy]));
+}
+
+/// The reasons for which the disruption of a claim is counted that ends for this reason, and for this check of EC2.
+fn counted(reason: DeletionReason, check: Option<&'static str>) -> Vec<String> {
+    let simulation = still();
+    simulation.store(&registered());
+    let (ports, cluster, objects) = (simulation.ports(), ClusterName::new("c"), ClusterObjects::default());
+    let claims = [block_on(ports.get(&registered().key)).unwrap().unwrap()];
+    let ending = Ending { check, ..Ending::new(&claims[0].value, reason, "") };
+    let adapters = Adapters::all(&ports);
+    let executor = Executor { ports: adapters, cluster: &cluster, claims: &claims, objects: &objects, sightings: &[], failure: None };
+    let mut report = Report::default();
+    block_on(executor.run(Findings { end: vec![ending], ..Findings::default() }, &mut report)).unwrap();
+    let disrupted = report.metrics.iter().filter(|metric| metric.metric == "karpenter_nodeclaims_disrupted_total");
+    disrupted.map(|metric| metric.labels["reason"].clone()).collect()
+}
+
+#[test]
+fn a_claim_that_a_check_ends_is_counted_by_the_check_and_others_by_their_reason() {
+    for (reason, check, expected) in [
+        (DeletionReason::Unhealthy, Some("system_status"), "system_status"),
+        (DeletionReason::Unhealthy, Some("instance_status"), "instance_status"),
+        (DeletionReason::ScheduledChange, Some("event_status"), "event_status"),
+        (DeletionReason::Unhealthy, None, "unhealthy"),
+        (DeletionReason::Expired, None, "expired"),
+    ] {
+        assert_eq!(counted(reason, check), [expected]);
+    }
+    assert_eq!(counted(DeletionReason::Requested, None), [""; 0], "users know what they delete");
 }
