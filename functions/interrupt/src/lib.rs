@@ -157,7 +157,10 @@ impl<P: Rights> Run<'_, P> {
         let ended = if ends && !self.settings.is_shadow() {
             let ended = self.delete_claim(claim, &message, now).await?;
             applied.count("ended");
-            applied.metric(metrics::NodeClaimsDisrupted::of(&claim.value, self.kind.as_str()));
+            // One that was being deleted has been counted, and only has less time now.
+            if claim.value.deletion.is_none() {
+                applied.metric(metrics::NodeClaimsDisrupted::of(&claim.value, self.kind.as_str()));
+            }
             Some(ended)
         } else {
             None

@@ -180,6 +180,22 @@ fn the_deadline_of_a_notice_survives_a_drain_in_progress() {
     }
 }
 
+/// How often a notice counts the disruption of a claim that it ends, or leaves less time.
+fn disruptions_counted(claim: &Claim, busy: u32, theirs: fn(&Claim) -> Claim) -> u64 {
+    let report = notice(claim, busy, theirs).0.unwrap();
+    assert_eq!(report.counted("ended"), 1);
+    let disrupted = report.metrics.iter().filter(|metric| metric.metric == "karpenter_nodeclaims_disrupted_total");
+    disrupted.map(|metric| metric.by).sum()
+}
+
+#[test]
+fn a_notice_counts_the_disruption_of_a_claim_unless_it_is_being_deleted() {
+    assert_eq!(disruptions_counted(&serving(), 0, stamped), 1);
+    assert_eq!(disruptions_counted(&serving(), 4, stamped), 1);
+    assert_eq!(disruptions_counted(&drained(&serving()), 0, stamped), 0, "its command has");
+    assert_eq!(disruptions_counted(&serving(), 1, drained), 0, "a command was faster");
+}
+
 /// Its message was redelivered, or waited: EC2 takes the machine two minutes after it was sent.
 #[test]
 fn a_late_notice_leaves_a_drain_the_time_since_it_was_sent() {
