@@ -2,7 +2,7 @@
 
 use super::cluster_view::{ClusterView, Machine};
 use super::cost::lifetime_cost;
-use super::protection::protection;
+use super::protection::{NODE_PROTECTIONS, protection};
 use std::collections::BTreeMap;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{conditions, labels};
@@ -133,7 +133,7 @@ fn rank(view: &ClusterView<'_>, machine: &Machine<'_>) -> (u8, bool, i128) {
     if machine.pods.iter().all(|pod| is_daemon_owned(pod)) && !protected_pod {
         return (1, false, 0);
     }
-    let protected = protected_pod || machine.annotation(labels::DO_NOT_DISRUPT) == Some("true");
+    let protected = protected_pod || NODE_PROTECTIONS.iter().any(|key| machine.annotation(key) == Some("true"));
     let cost = machine.claim().map_or(0, |claim| lifetime_cost(machine.pods.iter().copied(), claim, now));
     (2, protected, cost)
 }

@@ -1,7 +1,7 @@
 //! Static pools: their number of nodes, and their drift.
 
 use crate::testing::{Scene, enable_static_capacity, noon, owner, reason_of};
-use crate::{StaticChange, static_changes};
+use crate::{NODE_PROTECTIONS, StaticChange, static_changes};
 use std::sync::Arc;
 use whittle_api::k8s::IntOrString;
 use whittle_api::karpenter::{Budget, Requirement};
@@ -163,6 +163,23 @@ fn scaling_down_deletes_the_least_used_nodes_first() {
         scene.the_pool("default").spec.replicas = Some(replicas);
         check_change(&scene, 0, &order[..7 - usize::try_from(replicas).unwrap()]);
     }
+}
+
+#[test]
+fn scaling_down_deletes_a_node_that_an_annotation_protects_after_the_others() {
+    let mut scene = pool_of(1, 2, None);
+    for node in ["n0", "n1"] {
+        scene.pod(&format!("{node}-0"), node, "100m");
+    }
+    check_change(&scene, 0, &["claim-n0"]);
+    for key in NODE_PROTECTIONS {
+        for (value, deleted) in [("true", "claim-n1"), ("false", "claim-n0")] {
+            scene.parts("n0").0.metadata.annotations = [(key.to_owned(), value.to_owned())].into();
+            check_change(&scene, 0, &[deleted]);
+        }
+    }
+    scene.the_pool("default").spec.replicas = Some(0);
+    check_change(&scene, 0, &["claim-n0", "claim-n1"]);
 }
 
 #[test]
