@@ -62,7 +62,7 @@ pub(crate) fn find_left(input: &SweepInput<'_>, out: &mut Findings) {
     let instances: BTreeSet<&str> = input.instances.iter().filter(on_demand).map(|instance| instance.id.as_str()).collect();
     for claim in input.claims.iter().map(|stored| &stored.value).filter(|claim| claim.deletion.is_none()) {
         let Some(machine) = claim.machine().filter(|machine| instances.contains(machine.instance_id.as_str())) else { continue };
-        if machine.capacity_type == labels::CAPACITY_RESERVED {
+        if machine.is_reserved() {
             out.demote.push(claim.key.name.clone());
         }
         let registered = nodes_of(claim, input.objects).into_iter().filter(|node| claim.node_name() == Some(node.metadata.name.as_str()));

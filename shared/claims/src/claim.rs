@@ -158,6 +158,15 @@ pub struct Machine {
     pub launched_at: Timestamp,
 }
 
+impl Machine {
+    /// Whether it counts as one in a capacity reservation. Its labels may say so alone: it was adopted with those of a Node or a NodeClaim
+    /// that nobody had changed since it left the reservation.
+    pub fn is_reserved(&self) -> bool {
+        let label = self.labels.get(labels::CAPACITY_TYPE);
+        self.capacity_type == labels::CAPACITY_RESERVED || label.is_some_and(|label| label == labels::CAPACITY_RESERVED)
+    }
+}
+
 /// Why a claim is deleted. The texts are the `reason` of metrics and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

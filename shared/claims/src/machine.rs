@@ -277,7 +277,7 @@ fn node_ready(claim: &mut Claim, event: &Event, now: Timestamp) -> Result<(), Il
 
 /// Updates the labels too, so that prices and NodePools' requirements see the actual capacity type.
 fn reservation_left(claim: &mut Claim) {
-    let Some(machine) = claim.phase.machine_mut().filter(|machine| machine.capacity_type == labels::CAPACITY_RESERVED) else { return };
+    let Some(machine) = claim.phase.machine_mut().filter(|machine| machine.is_reserved()) else { return };
     labels::CAPACITY_ON_DEMAND.clone_into(&mut machine.capacity_type);
     machine.labels.insert(labels::CAPACITY_TYPE.to_owned(), labels::CAPACITY_ON_DEMAND.to_owned());
     machine.labels.retain(|key, _| !labels::OF_RESERVATIONS.contains(&key.as_str()));

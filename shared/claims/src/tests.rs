@@ -550,10 +550,15 @@ fn only_a_reserved_machine_becomes_on_demand_when_its_reservation_ends() {
         labels: own(&[(labels::CAPACITY_TYPE, labels::CAPACITY_RESERVED), (labels::RESERVATION_ID, "cr-1"), ("team", "a")]),
         ..machine("i-1")
     };
-    let left = run(&[begun(), Event::FleetAnswered(reserved), joined(), Event::ReservationLeft]).unwrap();
-    let on_demand = left.machine().unwrap();
-    assert_eq!(on_demand.capacity_type, labels::CAPACITY_ON_DEMAND);
-    assert_eq!(on_demand.labels, own(&[(labels::CAPACITY_TYPE, labels::CAPACITY_ON_DEMAND), ("team", "a")]));
+    // As it is adopted by the labels of its Node, after it has left.
+    let adopted = Machine { capacity_type: labels::CAPACITY_ON_DEMAND.into(), ..reserved.clone() };
+    for machine in [reserved, adopted] {
+        let left = run(&[begun(), Event::FleetAnswered(machine), joined(), Event::ReservationLeft]).unwrap();
+        let on_demand = left.machine().unwrap();
+        assert_eq!(on_demand.capacity_type, labels::CAPACITY_ON_DEMAND);
+        assert_eq!(on_demand.labels, own(&[(labels::CAPACITY_TYPE, labels::CAPACITY_ON_DEMAND), ("team", "a")]));
+        assert!(!on_demand.is_reserved());
+    }
     let spot = run(&[begun(), launched(), joined()]).unwrap();
     assert_eq!(step(&spot, &Event::ReservationLeft, at(1000)), Ok(spot.clone()), "a spot machine has none");
 }

@@ -5,7 +5,7 @@ use super::{Scene, change, check_ends, check_never_ends, registered, scene};
 use futures::executor::block_on;
 use whittle_api::karpenter::{CapacityReservationSelectorTerm, Ec2NodeClass, ResolvedCapacityReservation};
 use whittle_api::{ObjectMeta, labels};
-use whittle_claims::{BlockEnds, Claim, DeletionReason, Function, NodeClassRecord, Phase, Revision};
+use whittle_claims::{BlockEnds, Claim, DeletionReason, Event, Function, NodeClassRecord, Phase, Revision};
 use whittle_ports::{Records, Settings};
 use whittle_testkit::{at, resolved_class};
 use whittle_units::{ClusterName, Timestamp};
@@ -71,8 +71,11 @@ fn an_instance_that_left_its_reservation_becomes_on_demand_in_claim_and_node() {
     });
     check(&left, &["default-1"], &["n"]);
     // The claim was changed by an earlier sweep, its Node was not.
-    let half = change(left.clone(), |s| machine_of(&mut s.claims[0]).capacity_type = "on-demand".into());
+    let half = change(left.clone(), |s| s.claims[0] = whittle_claims::step(&s.claims[0], &Event::ReservationLeft, at(20)).unwrap());
     check(&half, &[], &["n"]);
+    // It was adopted by EC2's data and by the labels of its NodeClaim, which nobody had changed.
+    let adopted = change(left.clone(), |s| machine_of(&mut s.claims[0]).capacity_type = "on-demand".into());
+    check(&adopted, &["default-1"], &["n"]);
     let done = change(half, |s| {
         s.objects.nodes[0].metadata.labels.insert(labels::CAPACITY_TYPE.into(), "on-demand".into());
     });
