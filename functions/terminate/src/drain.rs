@@ -149,6 +149,11 @@ pub(crate) fn older_than_deadline(pods: &[Pod], node: &str, deadline: Option<Dea
     pods.iter().filter(|pod| pod.spec.node_name == node && is_drainable(pod, now)).filter(is_older).count()
 }
 
+/// The code with which the API server refuses the eviction of a pod: that of a budget, or that of several (lifecycle 15).
+pub(crate) fn code_of_refusal(message: &str) -> &'static str {
+    if message.contains(TWO_BUDGETS) { "500" } else { "429" }
+}
+
 /// That a budget forbids the eviction of a pod, and what helps one that is not ready, which may never become ready: it is not counted as
 /// healthy, so that it keeps the budget exhausted for itself and for others, and is therefore told first.
 pub(crate) fn held_by_budget(pods: &[Pod], key: &PodKey, message: &str) -> (Told, String) {

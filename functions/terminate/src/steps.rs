@@ -295,7 +295,7 @@ impl<P: Rights> Run<'_, P> {
                 }
                 Err(ClusterError::EvictionForbidden { message, .. }) => {
                     self.report.count("held_by_budget");
-                    self.report.metric(metrics::PodsEvictionRequests { code: "429" });
+                    self.report.metric(metrics::PodsEvictionRequests { code: drain::code_of_refusal(&message) });
                     held.push(drain::held_by_budget(pods, pod, &message));
                 }
                 Err(ClusterError::NotFound { .. } | ClusterError::Conflict { .. }) => {}

@@ -1,6 +1,7 @@
 mod answers;
 mod awaited;
 mod blocked;
+mod counts;
 mod endings;
 mod evictions;
 mod forced;

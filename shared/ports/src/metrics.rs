@@ -242,7 +242,7 @@ catalogue! {
         counter PodsDrained = "karpenter_pods_drained_total" from [Terminate] { reason }
         /// responses to eviction requests
         counter PodsEvictionRequests = "karpenter_pods_eviction_requests_total" from [Terminate] {
-            /// `200`, `429`
+            /// `200`, `429`, `500`
             code,
         }
     }
