@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
 use whittle_api::k8s::{Kind, Node, Pod, Taint};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
-use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, PodKey};
+use whittle_claims::{Bucket, BucketName, Claim, DecisionKind, DeletionReason, PodKey};
 use whittle_ec2::instance::{Instance, InstanceState};
+use whittle_model::pods::is_reschedulable;
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, CloudError, ClusterError, ClusterEvent, ClusterReader, Evictions, HandleError, Instances,
     Involved, Mirrors, NodePatch, Nodes, Safeguard, Scope, StoreError, TokenBuckets, concurrently, metrics, publish_event, publish_events,
@@ -68,7 +69,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let now = self.ports.clock().now();
         let deadline = Deadline::of(&self.claim.value);
-        self.set_condition(DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
+        self.begin_drain(&node.metadata.name, &objects.pods, now).await?;
         let mut plan = drain::plan(&objects.pods, &node.metadata.name, deadline, now);
         if takes_pods {
             plan.evict.clear(); // their successors could come back
@@ -108,6 +109,28 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("drained");
         }
         self.end_when_detached(node, &objects.pods, now).await
+    }
+
+    /// Records that the drain has begun, and counts the pods that have to move, once, where no command has counted them.
+    async fn begin_drain(&mut self, node: &str, pods: &[Pod], now: Timestamp) -> Result<(), HandleError> {
+        let has_begun = !self.set_condition(DRAINED, ConditionStatus::Unknown, "Draining", now).await?;
+        let claim = &self.claim.value;
+        let is_counted = |reason: &DeletionReason| matches!(reason, DeletionReason::Expired | DeletionReason::Unhealthy);
+        let reason = claim.deletion.as_ref().map(|deletion| deletion.reason).filter(is_counted).and_then(DeletionReason::metric_reason);
+        let Some(reason) = reason.filter(|_| !has_begun) else { return Ok(()) };
+        let moving = pods.iter().filter(|pod| pod.spec.node_name == node && is_reschedulable(pod)).count();
+        if moving == 0 {
+            return Ok(());
+        }
+        let initiated = metrics::PodsDisruptionInitiated {
+            reason,
+            nodepool: &claim.spec.node_pool,
+            capacity_type: claim.machine().map_or("", |machine| machine.capacity_type.as_str()),
+            consolidation_policy: "",
+            termination_mode: claim.termination_mode(),
+        };
+        self.report.metric_by(initiated, u64::try_from(moving).unwrap_or(u64::MAX));
+        Ok(())
     }
 
     /// Says on Node and NodeClaim that the drain does not begin because a policy refuses the changes of the Node.

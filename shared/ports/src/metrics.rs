@@ -230,8 +230,8 @@ catalogue! {
         gauge(Seconds) PodsLongestWait = "whittle_pods_longest_wait_seconds" from [Schedule] {}
         /// duration of the planning
         gauge(Seconds) SchedulingDuration = "karpenter_scheduler_scheduling_duration_seconds" from [Schedule] { controller }
-        /// pods on nodes of started commands
-        counter PodsDisruptionInitiated = "karpenter_pods_disruption_initiated_total" from [Consolidate] {
+        /// pods on nodes of started commands, and on nodes that have expired or are unhealthy once their drain begins
+        counter PodsDisruptionInitiated = "karpenter_pods_disruption_initiated_total" from [Consolidate, Terminate] {
             reason,
             nodepool,
             capacity_type,
