@@ -15,8 +15,6 @@ pub struct ClaimConditions {
     pub consolidatable: bool,
     /// The reason of the condition; `None` when the claim has not drifted.
     pub drifted: Option<String>,
-    /// The catalog had the instance type in this pass: the caller stores the time as `type_seen_at`.
-    pub type_seen: bool,
     /// Whether the claim's stored conditions differ.
     pub changed: bool,
 }
@@ -28,7 +26,7 @@ pub(crate) fn evaluate(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<
     if !machine.is_managed() || claim.metadata.is_deleting() {
         return None;
     }
-    let (drifted, type_seen) = drift::reason(view, machine, claim, pool);
+    let drifted = drift::reason(view, machine, claim, pool);
     let consolidatable = !pool.is_static() && check_consolidate_after(claim, pool, view.now()).is_ok();
     let stored = |type_| conditions::find(&claim.status.conditions, type_);
     let drift_changed = match (stored(conditions::DRIFTED), &drifted) {
@@ -46,7 +44,6 @@ pub(crate) fn evaluate(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<
         node_claim: claim.metadata.name.clone(),
         consolidatable,
         drifted,
-        type_seen,
         changed: drift_changed || consolidatable_changed,
     })
 }

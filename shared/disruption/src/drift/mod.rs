@@ -20,26 +20,25 @@ const REQUIREMENTS_DRIFTED: &str = "RequirementsDrifted";
 /// The catalog no longer offers the machine.
 const INSTANCE_TYPE_NOT_FOUND: &str = "InstanceTypeNotFound";
 
-/// The first reason that applies, and whether the instance type was found in this pass.
-pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> (Option<String>, bool) {
+/// The first reason that applies.
+pub(crate) fn reason(view: &ClusterView<'_>, machine: &Machine<'_>, claim: &NodeClaim, pool: &NodePool) -> Option<String> {
     if !conditions::is_true(&claim.status.conditions, conditions::LAUNCHED) {
-        return (None, false);
+        return None;
     }
     if static_hash::has_drifted(claim, pool) {
-        return (Some(NODE_POOL_DRIFTED.to_owned()), false);
+        return Some(NODE_POOL_DRIFTED.to_owned());
     }
     if requirements::have_drifted(claim, pool) {
-        return (Some(REQUIREMENTS_DRIFTED.to_owned()), false);
+        return Some(REQUIREMENTS_DRIFTED.to_owned());
     }
     let cloud_reason = match &machine.facts.cloud_drift {
         Some(drift) => drift.reason().map(str::to_owned),
         None => stored_cloud_reason(claim),
     };
     match instance_type::check_catalog(view, machine, claim, pool) {
-        CatalogCheck::Found => (cloud_reason, true),
-        CatalogCheck::Skipped => (cloud_reason, false),
-        CatalogCheck::WithoutImage => (cloud_reason.or_else(|| CloudDrift::Ami.reason().map(str::to_owned)), false),
-        CatalogCheck::Missing => (Some(INSTANCE_TYPE_NOT_FOUND.to_owned()), false),
+        CatalogCheck::Found | CatalogCheck::Skipped => cloud_reason,
+        CatalogCheck::WithoutImage => cloud_reason.or_else(|| CloudDrift::Ami.reason().map(str::to_owned)),
+        CatalogCheck::Missing => Some(INSTANCE_TYPE_NOT_FOUND.to_owned()),
     }
 }
 

@@ -34,7 +34,8 @@ pub struct ClaimFacts {
     pub pool_of_pending_launch: Option<String>,
     /// Virtual pods of capacity buffers that the last provisioning pass placed on the node.
     pub buffer_pods: u32,
-    /// When the node's instance type was last found in the catalog.
+    /// When the node's instance type was last found, where the catalog of this decision does not say so: of objects that are read from
+    /// files. It is not looked for within half an hour.
     pub type_seen_at: Option<Timestamp>,
     /// Drift found by comparing the instance with EC2; `None` when that was not checked in this pass. A stored
     /// `Drifted` condition with one of these reasons then remains.
