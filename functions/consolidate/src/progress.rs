@@ -10,7 +10,9 @@ use crate::{metrics, publish};
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::NodePool;
-use whittle_claims::{Claim, ClaimKey, DecisionKind, DecisionRecord, DeletionReason, Doorbell, Event, Phase, Stored};
+use whittle_claims::{
+    Claim, ClaimKey, DecisionKind, DecisionRecord, Deletion, DeletionReason, Doorbell, Event, Phase, Stored, stated_deadline,
+};
 use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, protected_by, undo_moves};
 use whittle_model::disruption::Method;
 use whittle_ports::{
@@ -18,7 +20,7 @@ use whittle_ports::{
     unless_conflict,
 };
 use whittle_snapshot::Snapshot;
-use whittle_units::{Price, SignedDuration};
+use whittle_units::{Price, SignedDuration, Timestamp};
 
 /// The state of a command after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +222,7 @@ impl<P: Rights> Run<'_, P> {
         let is_ending = claim.value.is_ending();
         if !is_ending {
             let message = format!("{}: part of command {}", running.method.reason(), running.id);
-            let deletion = claim.value.deletion_for(deletion_reason(running.method), message, snapshot.now);
+            let deletion = deletion_of(snapshot, &claim.value, deletion_reason(running.method), message, snapshot.now);
             let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), snapshot.now).await;
             if unless_conflict(marked)?.is_none() {
                 return Ok(OldClaim::Changed);
@@ -247,6 +249,15 @@ impl<P: Rights> Run<'_, P> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The deletion of a claim, with the deadline that its NodeClaim states before that, be it later than that of its `terminationGracePeriod`
+/// (lifecycle 16). Pure.
+pub(crate) fn deletion_of(snapshot: &Snapshot, claim: &Claim, reason: DeletionReason, message: String, now: Timestamp) -> Deletion {
+    let shown = snapshot.read.node_claims.iter().find(|shown| claim.is_mirrored_by(shown));
+    let stated = shown.and_then(|shown| stated_deadline(&shown.metadata));
+    let own = claim.deletion_for(reason, message, now);
+    Deletion { deadline: stated.or(own.deadline), ..own }
 }
 
 /// Whether a command of consolidation ends because EC2 has refused a replacement while a quota of the account is used up. A node that has

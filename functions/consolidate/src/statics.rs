@@ -3,6 +3,7 @@
 //! Only the holder of the cluster's lease creates claims, and each creation is fenced, so that only one of two concurrent runs
 //! fills a pool up. Surplus claims are stored before they are deleted: two runs never choose different machines.
 
+use crate::progress::deletion_of;
 use crate::quotas::launches_within_quotas;
 use crate::state::{Disruptions, SurplusClaim};
 use crate::{Rights, Run};
@@ -42,7 +43,7 @@ impl<P: Rights> Run<'_, P> {
         stored.value.surplus.retain(|surplus| !is_shadowed(&surplus.node_pool));
         if !stored.value.surplus.is_empty() {
             // Any further surplus is decided on a snapshot read after these were deleted.
-            return self.delete_surplus(stored).await;
+            return self.delete_surplus(snapshot, stored).await;
         }
         let changes = static_pool_changes(self.settings, snapshot, &stored.value);
         stored.value.static_reasons.retain(|pool, _| changes.iter().any(|change| change.node_pool == *pool));
@@ -79,7 +80,7 @@ impl<P: Rights> Run<'_, P> {
         }
         stored.value.surplus = surplus;
         stored.revision = self.ports.store().write(&self.lease.cluster, &stored.value, stored.revision).await?;
-        self.delete_surplus(stored).await
+        self.delete_surplus(snapshot, stored).await
     }
 
     /// Stores the claims that a pool lacks. Each is fenced: a run that has lost its lease creates none.
@@ -125,7 +126,7 @@ impl<P: Rights> Run<'_, P> {
     /// next run. One that cannot be read is forgotten, or it would hold up every static pool for as long: its own is left as it is until
     /// it can be read, and has then the surplus that it has. Draining honours budgets and protected pods; it begins when the pods have been
     /// planned for, as of an expired machine, so that they are not planned for one by one.
-    async fn delete_surplus(&mut self, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
+    async fn delete_surplus(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let (mut done, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
         let mut pods_may_move = false;
         for surplus in &stored.value.surplus {
@@ -145,7 +146,7 @@ impl<P: Rights> Run<'_, P> {
             if let Some(claim) = found.filter(|claim| !claim.value.is_ending()) {
                 // Not when the snapshot was read, which may be seconds ago: its pods wait for a plan from now on.
                 let now = self.ports.clock().now();
-                let deletion = claim.value.deletion_for(DeletionReason::ScaledDown, surplus.message.clone(), now);
+                let deletion = deletion_of(snapshot, &claim.value, DeletionReason::ScaledDown, surplus.message.clone(), now);
                 let marked = advance(self.ports.store(), &claim, &Event::DeletionRequested(deletion), now).await;
                 if unless_conflict(marked)?.is_none() {
                     continue;

@@ -1,3 +1,4 @@
+mod deadlines;
 mod events;
 mod failed_launches;
 mod held;

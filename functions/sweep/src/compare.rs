@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{BlockEnds, Claim, DeletionReason, LeftNodes, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror};
+use whittle_claims::{
+    BlockEnds, Claim, DeletionReason, LeftNodes, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror, stated_deadline,
+};
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{ClusterEvent, Involved, ObjectKind, Safeguard};
@@ -216,7 +218,8 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
         let behind = Safeguard::BehindAwaited.stops(adopt::is_older_than_machine(claim, input) || unjoined.is_some());
         out.join.extend(unjoined);
         if claim.deletion.is_none() && claim.is_live() && !behind {
-            out.end.extend(deletion_of(claim, input, &mut sightings));
+            let ending = deletion_of(claim, input, &mut sightings);
+            out.end.extend(ending.map(|ending| with_stated_deadline(ending, claim, input.objects)));
             report_missing_pool(claim, input, &mut sightings, &mut out);
         }
         find_lost_doorbells(claim, input, &mut out);
@@ -286,9 +289,11 @@ fn missing_pool(claim: &str) -> String {
     format!("claim/{claim} without NodePool")
 }
 
-/// The deadline that a NodeClaim states for its deletion.
-fn stated_deadline(meta: &ObjectMeta) -> Option<Timestamp> {
-    meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok())
+/// An ending with the deadline that the NodeClaim states before it is deleted: it is kept, be it later than that of its
+/// `terminationGracePeriod`.
+fn with_stated_deadline(ending: Ending, claim: &Claim, objects: &ClusterObjects) -> Ending {
+    let MirrorState::There(meta) = unreadable::mirror_of(claim, objects) else { return ending };
+    Ending { stated: ending.stated.or_else(|| stated_deadline(meta)), ..ending }
 }
 
 /// The repeated deletion of a claim whose deadline a user has brought forward, on its NodeClaim, since its deletion began.
@@ -318,7 +323,8 @@ pub(crate) fn requested(claim: &Claim, objects: &ClusterObjects) -> Option<Endin
     let nodes = nodes_of(claim, objects);
     let all = nodes.iter().map(|node| &node.metadata).chain(unreadable::nodes_of(claim, objects).map(|odd| &odd.metadata));
     let mut own = all.filter(|meta| claim.node_name() == Some(meta.name.as_str()));
-    own.any(ObjectMeta::is_deleting).then(|| Ending::new(claim, DeletionReason::Requested, "the Node was deleted"))
+    let ending = || Ending::new(claim, DeletionReason::Requested, "the Node was deleted");
+    own.any(ObjectMeta::is_deleting).then(|| with_stated_deadline(ending(), claim, objects))
 }
 
 /// Why a live claim has to be deleted now, if so.

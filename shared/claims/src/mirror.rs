@@ -134,6 +134,12 @@ pub fn annotations_of(claim: &Claim) -> std::collections::BTreeMap<String, Strin
     all
 }
 
+/// The deadline that a NodeClaim states for its deletion, by its metadata; `None` without one, or if it is no time (lifecycle 16).
+#[must_use]
+pub fn stated_deadline(meta: &ObjectMeta) -> Option<whittle_units::Timestamp> {
+    meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok())
+}
+
 /// Whole seconds in UTC, as Kubernetes writes times.
 fn rfc3339_seconds(at: whittle_units::Timestamp) -> String {
     whittle_units::Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()

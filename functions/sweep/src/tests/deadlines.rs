@@ -18,6 +18,29 @@ fn deletion_by_a_user_keeps_its_deadline() {
     assert_eq!((end.reason, end.stated), (DeletionReason::Requested, None), "an invalid time is no deadline");
 }
 
+#[test]
+fn a_deadline_that_a_nodeclaim_states_is_kept_whatever_ends_it() {
+    let ends = |what: fn(&mut Scene), stated: Option<String>| {
+        let scene = change(scene(registered()), |s| {
+            let stated = stated.map(|text| (labels::TERMINATION_TIMESTAMP.to_owned(), text));
+            s.objects.node_claims[0].metadata.annotations.extend(stated);
+            what(s);
+        });
+        scene.compare(&[], 100).end.iter().map(|end| (end.reason, end.stated)).collect::<Vec<_>>()
+    };
+    let expired: fn(&mut Scene) = |s| s.claims[0].spec.expire_after = NillableDuration::from_secs(50);
+    let of_pool: fn(&mut Scene) = |s| s.objects.node_pools[0].metadata.deletion_timestamp = Some(at(90));
+    let of_node: fn(&mut Scene) = |s| s.objects.nodes[0].metadata.deletion_timestamp = Some(at(90));
+    for (what, reason) in
+        [(expired, DeletionReason::Expired), (of_pool, DeletionReason::NodePoolDeleted), (of_node, DeletionReason::Requested)]
+    {
+        assert_eq!(ends(what, Some(at(500).to_string())), [(reason, Some(at(500)))]);
+        assert_eq!(ends(what, Some("soon".to_owned())), [(reason, None)]);
+        assert_eq!(ends(what, None), [(reason, None)]);
+    }
+    assert!(ends(|_| (), Some(at(50).to_string())).is_empty(), "it ends nothing by itself");
+}
+
 /// What a sweep at 100 s finds of a claim that drains with this deadline, and whose NodeClaim states another.
 fn restated(deadline: Option<Timestamp>, stated: Option<i64>) -> Findings {
     let deletion = Deletion { deadline, ..deletion(DeletionReason::Underutilized, at(10)) };

@@ -6,7 +6,7 @@ use crate::execute::Executor;
 use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, ObjectMeta, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, GoDuration, NillableDuration, ObjectMeta, conditions, labels};
 use whittle_claims::{Claim, DeletionReason, Event, Function, FunctionHealth, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Clock, ClusterError, Mode, RecordReader, Records, Scope, Settings};
@@ -367,6 +367,27 @@ fn a_deadline_that_is_brought_forward_during_the_drain_is_stored_once() {
         assert_eq!(sweep(&simulation, &Settings::default()).counted("ended"), ended);
         let deletion = kept(&simulation).deletion.unwrap();
         assert_eq!((deletion.at, deletion.deadline), (at(10), Some(at(500))));
+    }
+}
+
+/// It may be earlier or later than that of the terminationGracePeriod of a minute.
+#[test]
+fn an_expired_claim_keeps_the_deadline_that_its_nodeclaim_states() {
+    for (stated, due) in [(Some(5000), 5000), (Some(110), 110), (None, 160)] {
+        let mut simulation = still();
+        with_pool(&simulation, super::node(true));
+        start_machine(&simulation);
+        let mut claim = super::registered();
+        claim.spec.expire_after = NillableDuration::from_secs(50);
+        claim.spec.termination_grace_period = Some(GoDuration::from_secs(60));
+        simulation.store(&claim);
+        let mut object = super::shown(&claim);
+        object.metadata.annotations.extend(stated.map(|second| (labels::TERMINATION_TIMESTAMP.to_owned(), at(second).to_string())));
+        simulation.create(object);
+        simulation.run_until(at(100));
+        sweep(&simulation, &Settings::default());
+        let deletion = kept(&simulation).deletion.unwrap();
+        assert_eq!((deletion.reason, deletion.deadline), (DeletionReason::Expired, Some(at(due))));
     }
 }
 
