@@ -66,6 +66,23 @@ fn registration_syncs_everything_at_once() {
 }
 
 #[test]
+fn the_claim_wins_over_labels_and_annotations_of_its_node_and_others_stay() {
+    let mut claim = claim();
+    claim.spec.annotations = [("note".to_owned(), "claim".to_owned())].into();
+    let mut node = node();
+    for (key, value) in [("team", "b"), ("theirs", "x")] {
+        node.metadata.labels.insert(key.to_owned(), value.to_owned());
+    }
+    for (key, value) in [("note", "node"), ("theirs", "x")] {
+        node.metadata.annotations.insert(key.to_owned(), value.to_owned());
+    }
+    let patch = registration(&claim, &node, None).unwrap();
+    assert_eq!((patch.labels["team"].as_str(), patch.annotations["note"].as_str()), ("a", "claim"));
+    assert!(!patch.labels.contains_key("theirs") && !patch.annotations.contains_key("theirs"));
+    assert!(patch.remove_labels.is_empty() && patch.remove_annotations.is_empty());
+}
+
+#[test]
 fn without_a_mirror_no_owner_is_set() {
     // A Node whose owner does not exist is collected by Kubernetes.
     assert_eq!(registration(&claim(), &node(), None).unwrap().owner, None);
@@ -159,6 +176,25 @@ fn a_node_initializes_when_nothing_is_missing() {
         },
         Some("ResourceNotRegistered"),
     );
+}
+
+#[test]
+fn of_all_that_a_node_lacks_the_first_in_karpenters_order_is_told() {
+    let mut node = ready(node());
+    node.status.conditions[0].status = ConditionStatus::Unknown;
+    node.spec.taints = vec![Taint::new("node.kubernetes.io/not-ready", TaintEffect::NoExecute), Taint::new("cni", TaintEffect::NoExecute)];
+    node.status.allocatable.set("gpu", Quantity::ZERO);
+    let steps: [(&str, fn(&mut Node)); 4] = [
+        ("NodeNotReady", |node| node.status.conditions[0].status = ConditionStatus::True),
+        ("StartupTaintsExist", |node| node.spec.taints.retain(|taint| taint.key != "cni")),
+        ("KnownEphemeralTaintsExist", |node| node.spec.taints.clear()),
+        ("ResourceNotRegistered", |node| node.status.allocatable.set("gpu", Quantity::from_units(1))),
+    ];
+    for (reason, mend) in steps {
+        assert_eq!(not_initialized(&claim(), &node).map(|(reason, _)| reason), Some(reason));
+        mend(&mut node);
+    }
+    assert_eq!(not_initialized(&claim(), &node), None);
 }
 
 #[path = "../../../tests/golden/records/check.rs"]
