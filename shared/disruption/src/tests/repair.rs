@@ -63,6 +63,57 @@ fn healthy_nodes_of_another_pool_never_let_a_pool_be_replaced_as_a_whole() {
     assert_eq!(found, [too_many.clone(), too_many]);
 }
 
+/// What becomes of an unhealthy node `n` among so many healthy nodes and so many other unhealthy ones, all of NodePool `default` until they
+/// are changed.
+fn verdict_among(healthy: usize, broken: usize, change: fn(&mut Scene, &str)) -> RepairVerdict {
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    make_unhealthy(&mut scene, "n", "Ready", ConditionStatus::False, 60);
+    for at in 0..healthy {
+        scene.node(&format!("healthy{at}"), "default", 2);
+    }
+    for at in 0..broken {
+        let name = format!("broken{at}");
+        scene.node(&name, "default", 2);
+        make_unhealthy(&mut scene, &name, "Ready", ConditionStatus::False, 60);
+        change(&mut scene, &name);
+    }
+    change(&mut scene, "n");
+    repairs(&scene.objects, noon()).into_iter().find(|repair| repair.node == "n").unwrap().verdict
+}
+
+fn replaced() -> RepairVerdict {
+    RepairVerdict::Replace { condition: "Ready", deadline: Some(noon()) }
+}
+
+/// It belongs to no pool, so that the whole cluster tells whether the cause lies elsewhere.
+#[test]
+fn a_node_of_no_pool_is_replaced_unless_over_a_fifth_of_the_cluster_is_unhealthy() {
+    let standalone = |scene: &mut Scene, name: &str| {
+        if name == "n" {
+            let (node, claim) = scene.parts(name);
+            node.metadata.labels.remove(labels::NODE_POOL);
+            claim.metadata.labels.remove(labels::NODE_POOL);
+        }
+    };
+    assert_eq!(verdict_among(8, 1, standalone), replaced());
+    assert_eq!(verdict_among(7, 2, standalone), RepairVerdict::TooMany { unhealthy: 3, allowed: 2, pool: None });
+}
+
+#[test]
+fn nodes_of_a_provisioner_of_the_same_name_never_hold_up_the_repair_of_a_pool() {
+    let of_provisioner = |scene: &mut Scene, name: &str| {
+        if name != "n" {
+            let (node, claim) = scene.parts(name);
+            node.metadata.labels.insert(labels::PROVISIONER_NAME.to_owned(), "default".to_owned());
+            claim.metadata.labels.insert(labels::PROVISIONER_NAME.to_owned(), "default".to_owned());
+        }
+    };
+    assert_eq!(verdict_among(4, 2, of_provisioner), replaced());
+    let too_many = RepairVerdict::TooMany { unhealthy: 3, allowed: 2, pool: Some("default".to_owned()) };
+    assert_eq!(verdict_among(4, 2, |_, _| ()), too_many, "those of the pool itself do");
+}
+
 #[test]
 fn a_node_without_one_nodeclaim_of_ours_is_never_replaced() {
     let found = |change: fn(&mut Scene)| {
