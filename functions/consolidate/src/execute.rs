@@ -1,6 +1,6 @@
 //! Starts a command: taints the nodes, stores the command, then the replacements, and triggers their launch.
 
-use crate::state::{DeletingMachine, Disruptions, Running, command_timeout};
+use crate::state::{DeletingMachine, Disruptions, Running};
 use crate::{Rights, Run};
 use crate::{metrics, progress, time_left};
 use futures::future::try_join_all;
@@ -67,6 +67,7 @@ impl<P: Rights> Run<'_, P> {
             replacements,
             closed: true,
             stored: false,
+            waited: false,
         };
         stored.value.nominated.extend(nominations(command, snapshot));
         record_move(&mut stored.value.memory, command, launched, &snapshot.read, snapshot.now);
@@ -77,8 +78,7 @@ impl<P: Rights> Run<'_, P> {
         let last = stored.value.running.len() - 1;
         let mut running = stored.value.running[last].clone();
         record_replacements(&mut self.report, command, &running, snapshot.now);
-        let timeout = command_timeout(stored.value.removals().count());
-        let outcome = self.step(snapshot, &mut running, timeout).await?;
+        let outcome = self.step(snapshot, &mut running, &stored.value).await?;
         progress::apply_outcome(&mut stored.value, last, running, outcome);
         record_disruptions(&mut self.report, command, snapshot);
         Ok(true)

@@ -6,21 +6,21 @@ use crate::refused::refused_launch;
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
 use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
-use crate::{metrics, publish};
+use crate::{metrics, publish, rules};
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{
     Claim, ClaimKey, DecisionKind, DecisionRecord, Deletion, DeletionReason, Doorbell, Event, Phase, Stored, stated_deadline,
 };
-use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, protected_by, undo_moves};
-use whittle_model::disruption::Method;
+use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, protected_by, undo_moves, without_place};
+use whittle_model::disruption::{Input, Method};
 use whittle_ports::{
-    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, StoreError, advance, concurrently,
+    ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, Settings, StoreError, advance, concurrently,
     unless_conflict,
 };
 use whittle_snapshot::Snapshot;
-use whittle_units::{Price, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 
 /// The state of a command after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,6 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn advance_commands(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let mut left = Vec::new();
         let mut launched = false;
-        let timeout = command_timeout(stored.value.removals().count());
         for running in stored.value.running.clone() {
             let mut next = running;
             if is_shadowed(snapshot, &next) {
@@ -56,7 +55,8 @@ impl<P: Rights> Run<'_, P> {
                 continue;
             }
             launched |= !next.stored;
-            match self.step(snapshot, &mut next, timeout).await? {
+            let outcome = self.step(snapshot, &mut next, &stored.value).await?;
+            match outcome {
                 Outcome::Waiting => left.push(next),
                 Outcome::Done => stored.value.forget_refused_launch(&next, snapshot),
                 Outcome::RolledBack => {
@@ -80,42 +80,17 @@ impl<P: Rights> Run<'_, P> {
         Ok(moved || launched)
     }
 
-    /// One step of a command, which is rolled back when it takes longer than `timeout`. Every part is idempotent.
-    pub(crate) async fn step(
-        &mut self,
-        snapshot: &Snapshot,
-        running: &mut Running,
-        timeout: SignedDuration,
-    ) -> Result<Outcome, HandleError> {
-        if !running.stored {
-            if snapshot.now.duration_since(running.started_at) > timeout {
-                // The run that began it died, and none came for as long: what it saw is too old to launch or delete anything for it.
-                self.roll_back(snapshot, running, "nobody went on with the command in time").await?;
-                return Ok(Outcome::RolledBack);
-            }
-            let marked = match self.set_reason(snapshot, running).await? {
-                Marked::All(claims) => claims,
-                Marked::Unreadable(claim) => {
-                    self.roll_back(snapshot, running, &format!("the claim {claim} cannot be read")).await?;
-                    return Ok(Outcome::RolledBack);
-                }
-                Marked::Refused { node, message } => {
-                    self.roll_back(snapshot, running, &format!("the API server refuses the taint of node {node}: {message}")).await?;
-                    return Ok(Outcome::RolledBack);
-                }
-            };
-            self.launch(running).await?;
-            self.notes.extend(publish::launching(running));
-            running.stored = true;
-            running.drop_stored_specs();
-            if !running.replacements.is_empty() {
-                // They may take minutes; without any, `terminate` shows the claims in a moment.
-                self.show_claims(&marked).await;
-                // The snapshot was read before they were stored.
-                return Ok(Outcome::Waiting);
-            }
+    /// One step of a command among all that are `known`, which is rolled back when it takes too long. Every part is idempotent.
+    pub(crate) async fn step(&mut self, snapshot: &Snapshot, running: &mut Running, known: &Disruptions) -> Result<Outcome, HandleError> {
+        let timeout = command_timeout(known.removals().count());
+        if !running.stored
+            && let Some(outcome) = self.mark_and_launch(snapshot, running, timeout).await?
+        {
+            return Ok(outcome);
         }
-        match readiness(snapshot, running, timeout) {
+        let stands = readiness(snapshot, running, timeout);
+        running.waited |= stands != Readiness::Ready && are_initialized(snapshot, running);
+        match stands {
             Readiness::Waiting => Ok(Outcome::Waiting),
             Readiness::Held(held) => {
                 let machines = running.removals.iter().filter(|machine| machine.node == held.node);
@@ -123,6 +98,11 @@ impl<P: Rights> Run<'_, P> {
                 Ok(Outcome::Waiting)
             }
             Readiness::Ready => {
+                if let Some(why) = displaced(self.settings, snapshot, running, known) {
+                    self.report.count("displaced");
+                    self.roll_back(snapshot, running, &why).await?;
+                    return Ok(Outcome::RolledBack);
+                }
                 let outcome = self.delete_old_claims(snapshot, running, timeout).await?;
                 if outcome == Outcome::Done {
                     // Before the command is removed from its record: a duplicate under one id is better than none.
@@ -137,6 +117,42 @@ impl<P: Rights> Run<'_, P> {
                 Ok(Outcome::RolledBack)
             }
         }
+    }
+
+    /// Marks the nodes of a command and launches its replacements. Returns how the command stands, unless its nodes may go at once.
+    async fn mark_and_launch(
+        &mut self,
+        snapshot: &Snapshot,
+        running: &mut Running,
+        timeout: SignedDuration,
+    ) -> Result<Option<Outcome>, HandleError> {
+        if snapshot.now.duration_since(running.started_at) > timeout {
+            // The run that began it died, and none came for as long: what it saw is too old to launch or delete anything for it.
+            self.roll_back(snapshot, running, "nobody went on with the command in time").await?;
+            return Ok(Some(Outcome::RolledBack));
+        }
+        let marked = match self.set_reason(snapshot, running).await? {
+            Marked::All(claims) => claims,
+            Marked::Unreadable(claim) => {
+                self.roll_back(snapshot, running, &format!("the claim {claim} cannot be read")).await?;
+                return Ok(Some(Outcome::RolledBack));
+            }
+            Marked::Refused { node, message } => {
+                self.roll_back(snapshot, running, &format!("the API server refuses the taint of node {node}: {message}")).await?;
+                return Ok(Some(Outcome::RolledBack));
+            }
+        };
+        self.launch(running).await?;
+        self.notes.extend(publish::launching(running));
+        running.stored = true;
+        running.drop_stored_specs();
+        if running.replacements.is_empty() {
+            return Ok(None);
+        }
+        // They may take minutes; without any, `terminate` shows the claims in a moment.
+        self.show_claims(&marked).await;
+        // The snapshot was read before they were stored.
+        Ok(Some(Outcome::Waiting))
     }
 
     /// Removes the taints and reasons of a command from its nodes and claims. Claims that are already being deleted are not kept.
@@ -323,7 +339,7 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
             Some(claim) if snapshot.is_deleted_by_user(claim) => {
                 return Readiness::Lost(format!("replacement {name} was deleted by a user"));
             }
-            Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }),
+            Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }) && !is_unready(snapshot, claim),
         }
     }
     let held = if all { protected_since(snapshot, running) } else { None };
@@ -334,6 +350,42 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
         return Readiness::Lost(held.map_or_else(|| "the replacements were not ready in time".to_owned(), |held| held.why));
     }
     held.map_or(Readiness::Waiting, Readiness::Held)
+}
+
+/// Whether the Node of a replacement is not ready, although it was: its kubelet may have stopped since, and then no pod starts there. Pure.
+fn is_unready(snapshot: &Snapshot, replacement: &Claim) -> bool {
+    let Some(name) = replacement.node_name() else { return false };
+    snapshot.read.nodes.iter().find(|node| node.metadata.name == name).is_some_and(|node| !node.is_ready())
+}
+
+/// Whether every replacement of a command has been ready, if it has any. One that cannot be read may have been. Pure.
+fn are_initialized(snapshot: &Snapshot, running: &Running) -> bool {
+    let is_initialized = |name: &ClaimName| {
+        let found = find_claim(snapshot, name).is_some_and(|claim| matches!(claim.value.phase, Phase::Initialized { .. }));
+        found || snapshot.is_hidden(name)
+    };
+    running.replacements.iter().all(|replacement| is_initialized(&replacement.key.name))
+}
+
+/// Why a command that could have ended its nodes earlier, and waited instead, does not end them any more: pods that have to move no longer
+/// have a place. Meanwhile the room of its replacements was kept for nobody (ADR 0072). What replaces a machine of a static pool is not
+/// launched for its pods. Pure.
+pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Running, known: &Disruptions) -> Option<String> {
+    if !running.waited || running.method == Method::StaticDrift {
+        return None;
+    }
+    // The pods of other nodes move in any case.
+    let stays = |machine: &&DeletingMachine| find_claim(snapshot, &machine.claim).is_some_and(|claim| !claim.value.is_ending());
+    let nodes: BTreeSet<&str> = running.removals.iter().filter(stays).map(|machine| machine.node.as_str()).collect();
+    let going: BTreeSet<&str> = known.removals().chain(&running.removals).map(|machine| machine.node.as_str()).collect();
+    let (facts, rules) = (known.facts(snapshot), rules(settings, snapshot));
+    let input = Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules };
+    let pods = without_place(input, &nodes, &going);
+    match pods.as_slice() {
+        [] => None,
+        [only] => Some(format!("pod {only} has no place on another node any more")),
+        [first, others @ ..] => Some(format!("pod {first} and {} more have no place on other nodes any more", others.len())),
+    }
 }
 
 /// Why a command whose replacements are ready does not end its nodes yet: somebody has protected one of them since it began, or a pod on

@@ -1,4 +1,5 @@
 mod deadlines;
+mod displaced;
 mod events;
 mod failed_launches;
 mod held;
@@ -74,6 +75,7 @@ fn running(replacements: Vec<Claim>) -> Running {
         replacements,
         closed: false,
         stored: true,
+        waited: false,
         ledger: ledger(),
     }
 }

@@ -54,9 +54,10 @@ mod multi;
 mod single;
 mod static_drift;
 
-// From decision to execution: validation after the wait, pods bound or protected meanwhile, and the savings ledger.
+// From decision to execution: validation after the wait, pods bound or protected meanwhile, places after a wait, and the savings ledger.
 mod arrivals;
 mod ledger;
+mod places;
 mod validation;
 
 // Disruption outside of passes: expiration, node repair, and the size of static pools.
@@ -85,6 +86,7 @@ pub use expiration::{Expiry, expiry, termination_mode};
 pub use ledger::{LedgerEntry, SavingsReport, savings, within};
 pub use memory::{record_drained, record_move, undo_moves};
 pub use pdb::PdbBlock;
+pub use places::without_place;
 pub use protection::{NODE_PROTECTIONS, Protection, is_evictable, protected_by, protection};
 pub use static_pools::{StaticChange, static_changes};
 pub use validation::{Rejection, RejectionCause, Validated, validate};

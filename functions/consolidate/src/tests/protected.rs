@@ -7,7 +7,7 @@ use crate::state::{Disruptions, Running};
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Node, Pod};
-use whittle_api::{ClusterObjects, GoDuration, ObjectMeta, Unreadable, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, GoDuration, ObjectMeta, Unreadable, conditions, labels};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event, Revision, Stored};
 use whittle_model::disruption::{Method, Removal};
 use whittle_ports::{Adapters, Leases, Report, Settings};
@@ -88,6 +88,7 @@ fn a_command_waits_while_one_of_its_nodes_is_protected_itself() {
         let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
         let mut node = Node { metadata: ObjectMeta::named(name), ..Node::default() };
         node.metadata.annotations.insert(key.to_owned(), value.to_owned());
+        conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::True, "", "", at(2));
         let read = ClusterObjects { nodes: vec![node], ..ClusterObjects::default() };
         let snapshot = Snapshot::of(at(601), read, stored(vec![with_grace(old()), ready]), Vec::new(), BTreeMap::new());
         readiness(&snapshot, &Running { method, ..running(vec![young]) })

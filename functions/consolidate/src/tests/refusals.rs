@@ -127,7 +127,7 @@ fn a_command_that_is_resumed_under_a_policy_is_rolled_back() {
     let mut run = Run { ports: server.adapters(), settings: &settings, lease: &lease, report, notes: Vec::new(), handed_over: false };
     let removals = NODES.map(|name| DeletingMachine { claim: name.into(), node: name.to_owned() }).to_vec();
     let mut command = Running { removals, stored: false, ..super::running(vec![claim("next")]) };
-    let outcome = block_on(run.step(&snapshot(&world), &mut command, SignedDuration::from_mins(10))).unwrap();
+    let outcome = block_on(run.step(&snapshot(&world), &mut command, &Disruptions::default())).unwrap();
     assert_eq!((outcome, tainted(&world), ending(&world)), (Outcome::RolledBack, Vec::new(), Vec::new()));
     assert_eq!(run.report.counted("rolled_back"), 1);
     assert!(run.report.decisions.iter().any(|told| told.subject == "node/n1" && told.message.contains("denied the request")));

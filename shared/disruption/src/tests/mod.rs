@@ -8,6 +8,7 @@ mod checker;
 mod consolidation;
 mod drift;
 mod emptiness;
+mod places;
 mod policies;
 mod properties;
 mod repair;

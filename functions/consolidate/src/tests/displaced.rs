@@ -1,0 +1,134 @@
+//! Commands that could have ended their nodes earlier, while other pods may have taken the places of theirs.
+
+use super::{after, claim, joined, leaving, readiness, running};
+use crate::progress::Readiness;
+use crate::state::{Disruptions, NAME, Running};
+use futures::executor::block_on;
+use std::collections::BTreeMap;
+use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_claims::Event;
+use whittle_model::disruption::Method;
+use whittle_ports::{RecordReader, Report};
+use whittle_snapshot::Snapshot;
+use whittle_testkit::{TestWorld, at, key, pool_named, stored};
+use whittle_units::{Quantity, Resources};
+
+/// A pod that runs on a node and asks for so many cores.
+fn pod(name: &str, node: &str, cpu: i64) -> Pod {
+    let mut pod = Pod { metadata: ObjectMeta::namespaced("default", name), ..Pod::default() };
+    pod.metadata.uid = format!("uid-{name}");
+    node.clone_into(&mut pod.spec.node_name);
+    let requests = Resources::from([("cpu", Quantity::from_units(cpu))]);
+    let requirements = ResourceRequirements { requests, ..ResourceRequirements::default() };
+    pod.spec.containers.push(Container { name: "app".to_owned(), resources: Some(requirements), ..Container::default() });
+    "Running".clone_into(&mut pod.status.phase);
+    pod
+}
+
+/// The Node of the replacement, which has four cores.
+fn new_node(ready: ConditionStatus) -> Node {
+    let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
+    let room = Resources::from([("cpu", Quantity::from_units(4)), ("pods", Quantity::from_units(110))]);
+    (node.status.capacity, node.status.allocatable) = (room.clone(), room);
+    conditions::set(&mut node.status.conditions, conditions::READY, ready, "", "", at(-60));
+    node
+}
+
+/// A world in which a pod of two cores is to move to the replacement, of which others have `taken` so many.
+fn world(taken: i64, ready: ConditionStatus) -> TestWorld {
+    let world = leaving::world(None);
+    world.create(pool_named("default"));
+    world.create(new_node(ready));
+    world.create(pod("web", "node-old", 2));
+    world.create(pod("other", "n", taken));
+    world
+}
+
+/// What a pass does with a command of this world: whether the old node goes, and whether it is open to pods.
+fn pass(world: &TestWorld, command: Running) -> (bool, bool, Report) {
+    let report = leaving::pass(world, command);
+    let is_open = world.get::<Node>("node-old").unwrap().spec.taints.is_empty();
+    (world.claim(&key("old")).deletion.is_some(), is_open, report)
+}
+
+/// Whether the record has the command as one that waited; `None` if it has none.
+fn waited(world: &TestWorld) -> Option<bool> {
+    let record = block_on(world.ports().read::<Disruptions>(&key("old").cluster, NAME)).unwrap();
+    record.and_then(|record| record.value.running.first().map(|command| command.waited))
+}
+
+#[test]
+fn a_command_that_waited_never_deletes_a_node_whose_pods_have_no_place_any_more() {
+    for method in [Method::SingleNode, Method::MultiNode, Method::Drift] {
+        let world = world(3, ConditionStatus::True);
+        let (is_deleted, is_open, report) = pass(&world, Running { method, waited: true, ..running(vec![claim("new")]) });
+        assert_eq!((is_deleted, is_open), (false, true), "{method:?}");
+        assert_eq!((report.counted("displaced"), report.counted("rolled_back")), (1, 1), "{method:?}");
+        let told = "Kept after all: pod default/web has no place on another node any more";
+        assert!(report.decisions.iter().any(|one| one.subject == "node/node-old" && one.message == told), "{:?}", report.decisions);
+        assert!(world.claim(&key("new")).deletion.is_none(), "others run there");
+        assert_eq!(waited(&world), None, "it has ended");
+    }
+}
+
+#[test]
+fn a_command_that_waited_deletes_its_nodes_while_their_pods_have_places() {
+    for (method, taken) in [(Method::SingleNode, 2), (Method::Drift, 1), (Method::StaticDrift, 3)] {
+        let world = world(taken, ConditionStatus::True);
+        let (is_deleted, is_open, report) = pass(&world, Running { method, waited: true, ..running(vec![claim("new")]) });
+        assert_eq!((is_deleted, is_open, report.counted("displaced")), (true, false, 0), "{method:?}");
+    }
+}
+
+/// As Karpenter does, which looks at no pod again.
+#[test]
+fn a_command_that_did_not_wait_deletes_its_nodes_as_soon_as_its_replacement_is_ready() {
+    let world = world(3, ConditionStatus::True);
+    let (is_deleted, _, report) = pass(&world, running(vec![claim("new")]));
+    assert_eq!((is_deleted, report.counted("displaced")), (true, 0));
+}
+
+#[test]
+fn a_command_that_is_held_is_known_to_have_waited_and_one_that_launches_is_not() {
+    let held = world(2, ConditionStatus::True);
+    let mut job = pod("job", "node-old", 1);
+    job.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    held.create(job);
+    let (is_deleted, is_open, _) = pass(&held, running(vec![claim("new")]));
+    assert_eq!((is_deleted, is_open, waited(&held)), (false, false, Some(true)));
+    let launching = world(2, ConditionStatus::True);
+    let (is_deleted, ..) = pass(&launching, Running { stored: false, ..running(vec![claim("next")]) });
+    assert_eq!((is_deleted, waited(&launching)), (false, Some(false)));
+    let command = serde_json::to_value(running(Vec::new())).unwrap();
+    assert_eq!(command.get("waited"), None, "as an earlier release stored it");
+}
+
+#[test]
+fn a_pass_deletes_no_node_while_its_replacement_is_not_ready_any_more() {
+    for ready in [ConditionStatus::False, ConditionStatus::Unknown] {
+        let world = world(1, ready);
+        let (is_deleted, is_open, report) = pass(&world, running(vec![claim("new")]));
+        assert_eq!((is_deleted, is_open, waited(&world)), (false, false, Some(true)), "{ready:?}");
+        assert_eq!(report.counted("rolled_back"), 0, "{ready:?}: it may be ready again");
+    }
+}
+
+#[test]
+fn a_command_waits_for_a_replacement_that_is_not_ready_any_more_until_it_is_too_old() {
+    let young = claim("new");
+    let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
+    let stands = |status: ConditionStatus, name: &str, second: i64| {
+        let mut node = new_node(status);
+        node.metadata.name = name.to_owned();
+        let read = ClusterObjects { nodes: vec![node], ..ClusterObjects::default() };
+        let snapshot = Snapshot::of(at(second), read, stored(vec![ready.clone()]), Vec::new(), BTreeMap::new());
+        readiness(&snapshot, &running(vec![young.clone()]))
+    };
+    for status in [ConditionStatus::False, ConditionStatus::Unknown] {
+        assert_eq!(stands(status, "n", 600), Readiness::Waiting, "{status:?}");
+        assert_eq!(stands(status, "n", 601), Readiness::Lost("the replacements were not ready in time".to_owned()), "{status:?}");
+        assert_eq!(stands(status, "another", 601), Readiness::Ready, "{status:?}");
+    }
+    assert_eq!(stands(ConditionStatus::True, "n", 601), Readiness::Ready);
+}
