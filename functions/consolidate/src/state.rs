@@ -1,6 +1,7 @@
 //! The disruptions in progress of a cluster, as one record.
 
 use crate::failed_launches::FailedLaunches;
+use crate::progress::{Readiness, readiness};
 use crate::refused::LaunchRefusal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -218,6 +219,14 @@ impl Disruptions {
         self.removals().map(|removal| &removal.claim).chain(self.surplus.iter().map(|surplus| &surplus.claim))
     }
 
+    /// Claims of static pools that are replaced already, and whose command waits for what was protected since.
+    fn held<'r>(&'r self, snapshot: &'r Snapshot) -> impl Iterator<Item = &'r ClaimName> {
+        let timeout = command_timeout(self.removals().count());
+        let waiting = self.running.iter().filter(|running| running.waited && running.method == Method::StaticDrift);
+        let held = waiting.filter(move |running| matches!(readiness(snapshot, running, timeout), Readiness::Held(_)));
+        held.flat_map(|running| running.removals.iter().map(|removal| &removal.claim))
+    }
+
     /// What a decision has to know about claims beyond their objects: which are part of a command, which hold buffer pods, what
     /// their machines cost at launch, and which may still get one although they are being deleted.
     pub(crate) fn facts(&self, snapshot: &Snapshot) -> BTreeMap<String, ClaimFacts> {
@@ -249,6 +258,9 @@ impl Disruptions {
         self.add_refused_launches(snapshot, &mut facts);
         for claim in self.deleting() {
             facts.entry(claim.as_str().to_owned()).or_default().in_command = true;
+        }
+        for claim in self.held(snapshot) {
+            facts.entry(claim.as_str().to_owned()).or_default().is_held = true;
         }
         facts
     }

@@ -21,6 +21,7 @@ const NODE_CLASS: (&str, &str) = (labels::AWS_DOMAIN, "EC2NodeClass");
 
 static NO_FACTS: ClaimFacts = ClaimFacts {
     in_command: false,
+    is_held: false,
     taint_refused: None,
     replacement_refused: None,
     was_refused_replacement: false,

@@ -66,7 +66,8 @@ fn replacements_available(pass: &Pass<'_>, pool: &str, nodes: &[Candidate<'_>], 
     let Some(spec) = nodes.first().map(|node| node.pool) else { return 0 };
     let counts = PoolCounts::of(pass.view, pool);
     let replicas = usize::try_from(spec.spec.replicas.unwrap_or(0)).unwrap_or(0);
-    if counts.active + counts.pending_disruption > replicas {
+    // A machine that is held has its replacement: it keeps no other node of the pool waiting, but counts in its budget and limit.
+    if counts.active + counts.pending_disruption > replicas + counts.held {
         // Scaling down comes first.
         return 0;
     }

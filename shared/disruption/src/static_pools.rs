@@ -26,13 +26,15 @@ pub struct StaticChange {
     pub shadow: bool,
 }
 
-/// Machines of a pool by state, as Karpenter counts them: each is in one of the fields.
+/// Machines of a pool by state, as Karpenter counts them: each is in one of the fields, and perhaps in `held` besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PoolCounts {
     /// Neither deleting nor marked for deletion.
     pub(super) active: usize,
     /// To be deleted once their replacements are initialized.
     pub(super) pending_disruption: usize,
+    /// Of these, such as wait for a protected pod or node though their replacements are initialized.
+    pub(super) held: usize,
     /// Being deleted.
     pub(super) deleting: usize,
     /// Nodes of the pool without a claim of ours, as those of the Karpenter that was here before. They serve, so that none is launched in
@@ -46,12 +48,14 @@ impl PoolCounts {
         for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(pool)) {
             let marked = || {
                 let of_claim = |machine: &&Machine<'_>| machine.claim_name() == claim.metadata.name;
-                view.machines.iter().find(of_claim).is_some_and(|machine| machine.state.marked_for_deletion || machine.facts.in_command)
+                let machine = view.machines.iter().find(of_claim);
+                machine.filter(|machine| machine.state.marked_for_deletion || machine.facts.in_command)
             };
             if claim.metadata.is_deleting() {
                 counts.deleting += 1;
-            } else if marked() {
+            } else if let Some(machine) = marked() {
                 counts.pending_disruption += 1;
+                counts.held += usize::from(machine.facts.is_held);
             } else {
                 counts.active += 1;
             }

@@ -11,7 +11,7 @@ use whittle_claims::Event;
 use whittle_model::disruption::Method;
 use whittle_ports::{RecordReader, Report};
 use whittle_snapshot::Snapshot;
-use whittle_testkit::{TestWorld, at, key, pool_named, stored};
+use whittle_testkit::{TestWorld, at, begun, key, machine, pool_named, stored};
 use whittle_units::{Quantity, Resources};
 
 /// A pod that runs on a node and asks for so many cores.
@@ -131,4 +131,28 @@ fn a_command_waits_for_a_replacement_that_is_not_ready_any_more_until_it_is_too_
         assert_eq!(stands(status, "another", 601), Readiness::Ready, "{status:?}");
     }
     assert_eq!(stands(ConditionStatus::True, "n", 601), Readiness::Ready);
+}
+
+/// Others of its pool need not wait for it, whereas nobody knows what comes of a replacement that is not ready.
+#[test]
+fn only_a_static_node_that_waits_for_a_protected_pod_is_held() {
+    let started = [begun("o"), Event::FleetAnswered(machine("i-0")), whittle_testkit::joined("node-old"), Event::NodeReady];
+    let (old, young) = (after(&claim("old"), &started), claim("new"));
+    let ready = after(&after(&young, &joined()), &[Event::NodeReady]);
+    let is_held = |command: &Running, value: &str, status: ConditionStatus| {
+        let mut job = pod("job", "node-old", 1);
+        job.metadata.annotations.insert(labels::DO_NOT_DISRUPT.to_owned(), value.to_owned());
+        let read = ClusterObjects { pods: vec![job].into(), nodes: vec![new_node(status)], ..ClusterObjects::default() };
+        let snapshot = Snapshot::of(at(5), read, stored(vec![old.clone(), ready.clone()]), Vec::new(), BTreeMap::new());
+        let known = Disruptions { running: vec![command.clone()], ..Disruptions::default() };
+        let facts = known.facts(&snapshot);
+        assert!(facts["old"].in_command);
+        facts["old"].is_held
+    };
+    let replaced = Running { method: Method::StaticDrift, waited: true, ..running(vec![young.clone()]) };
+    assert!(is_held(&replaced, "true", ConditionStatus::True));
+    assert!(!is_held(&replaced, "false", ConditionStatus::True), "it goes in this pass");
+    assert!(!is_held(&replaced, "true", ConditionStatus::Unknown), "its replacement is not ready any more");
+    assert!(!is_held(&Running { method: Method::Drift, ..replaced.clone() }, "true", ConditionStatus::True));
+    assert!(!is_held(&Running { waited: false, ..replaced }, "true", ConditionStatus::True));
 }

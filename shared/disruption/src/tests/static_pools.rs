@@ -359,6 +359,33 @@ fn being_replaced(mut scene: Scene, claim: &str) -> Scene {
     scene
 }
 
+/// Its replacement is there, so that the pool has one node more than replicas; nobody knows when the pod lets its node go.
+#[test]
+fn a_node_that_is_held_after_it_was_replaced_keeps_no_other_of_its_pool_waiting() {
+    let replaced = |is_held: bool, replicas: i64, limit: Option<i64>| {
+        let mut scene = pool_of(replicas, 6, limit);
+        scene.marks.insert("n0".to_owned(), (true, None));
+        scene.facts.insert("claim-n0".to_owned(), ClaimFacts { in_command: true, is_held, ..ClaimFacts::default() });
+        scene
+    };
+    check_drift(replaced(false, 5, None), "100%", 0);
+    check_drift(replaced(true, 5, None), "100%", 5);
+    check_drift(replaced(true, 5, None), "3", 2);
+    check_drift(replaced(true, 5, None), "1", 0);
+    check_drift(replaced(true, 5, Some(7)), "100%", 1);
+    check_drift(replaced(true, 5, Some(6)), "100%", 0);
+    check_drift(replaced(true, 4, None), "100%", 0);
+    check_change(&replaced(true, 5, None), 0, &[]);
+    check_change(&replaced(true, 4, None), 0, &["claim-n1"]);
+    let mut ending = replaced(true, 5, None);
+    ending.parts("n0").1.metadata.deletion_timestamp = Some(noon());
+    check_drift(ending, "100%", 5);
+    let mut more = replaced(true, 5, None);
+    more.parts("n0").1.metadata.deletion_timestamp = Some(noon());
+    more.node("n6", "default", 2);
+    check_drift(more, "100%", 0);
+}
+
 #[test]
 fn where_the_latest_machines_did_not_join_one_static_node_at_a_time_is_replaced() {
     check_drift(five_drifted(ConditionStatus::False), "100%", 1);

@@ -24,6 +24,8 @@ pub struct Input<'a> {
 pub struct ClaimFacts {
     /// The claim is a candidate of a command that is being executed.
     pub in_command: bool,
+    /// That command could end the machine, and waits for a pod or node that was protected since: for how long, nobody knows.
+    pub is_held: bool,
     /// Why the API server did not let its Node be tainted, a moment ago.
     pub taint_refused: Option<String>,
     /// EC2 refused the machine that was to replace its own, or that of another node of its pool.
