@@ -152,9 +152,9 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Taints the nodes, unless that is done, and sets the disruption reason on the claims.
-    pub(crate) async fn set_reason(&self, snapshot: &Snapshot, running: &Running) -> Result<Marked, HandleError> {
+    pub(crate) async fn set_reason(&self, running: &Running) -> Result<Marked, HandleError> {
         let mut claims = Vec::new();
-        for marked in concurrently(running.removals.iter().map(|deleting| self.set_reason_of(snapshot, running, deleting))).await {
+        for marked in concurrently(running.removals.iter().map(|deleting| self.set_reason_of(running, deleting))).await {
             match marked? {
                 Marked::All(some) => claims.extend(some),
                 other => return Ok(other),
@@ -164,7 +164,7 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// The same of one of its nodes.
-    async fn set_reason_of(&self, snapshot: &Snapshot, running: &Running, deleting: &DeletingMachine) -> Result<Marked, HandleError> {
+    async fn set_reason_of(&self, running: &Running, deleting: &DeletingMachine) -> Result<Marked, HandleError> {
         if !running.closed {
             match self.taint(&deleting.node).await {
                 Err(HandleError::Cluster(ClusterError::Invalid { message, .. })) => {
@@ -183,7 +183,9 @@ impl<P: Rights> Run<'_, P> {
         };
         let mut next = claim.value.clone();
         let reason = running.method.reason().as_str();
-        conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, snapshot.now);
+        // Plans tell by its time which replacements are for the node: what another command left would keep its own.
+        conditions::clear(&mut next.conditions, conditions::DISRUPTION_REASON);
+        conditions::set(&mut next.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, reason, reason, running.started_at);
         let saved = unless_conflict(save(self.ports.store(), &claim, next).await)?;
         Ok(Marked::All(saved.map(|saved| saved.value).into_iter().collect()))
     }

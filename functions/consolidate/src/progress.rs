@@ -131,7 +131,7 @@ impl<P: Rights> Run<'_, P> {
             self.roll_back(snapshot, running, "nobody went on with the command in time").await?;
             return Ok(Some(Outcome::RolledBack));
         }
-        let marked = match self.set_reason(snapshot, running).await? {
+        let marked = match self.set_reason(running).await? {
             Marked::All(claims) => claims,
             Marked::Unreadable(claim) => {
                 self.roll_back(snapshot, running, &format!("the claim {claim} cannot be read")).await?;

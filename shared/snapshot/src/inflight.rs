@@ -210,18 +210,21 @@ fn deleting_nodes<'c>(claims: &'c [Stored<Claim>], deleting: &BTreeSet<ClaimName
 /// Claims that a disruption command deletes once its pending replacements are initialized. Their pods count as rescheduled
 /// already: otherwise the replacements would look empty, and other pods would be placed there.
 ///
-/// A command marks its claims when it makes its replacements, or later. One that was marked before any of the pending ones was made is of
+/// A command marks its claims with the time at which it makes its replacements. One whose mark has the time of no pending replacement is of
 /// another command: its replacements are ready, and it waits for a pod that is protected since, perhaps for ten minutes and perhaps in
-/// vain. Its pods may not go yet, and no machine is launched for them.
+/// vain; or that command has ended, and its mark could not be taken away yet. Its pods may not go, and no machine is launched for them.
 pub(crate) fn being_replaced(claims: &[Stored<Claim>]) -> BTreeSet<ClaimName> {
     let claims = || claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live());
     let is_pending =
         |claim: &&Claim| !claim.is_ending() && claim.spec.replaces.is_some() && !matches!(claim.phase, Phase::Initialized { .. });
-    let Some(oldest) = claims().filter(is_pending).map(|claim| claim.created_at).min() else { return BTreeSet::new() };
+    let pending: BTreeSet<Timestamp> = claims().filter(is_pending).map(|claim| claim.created_at).collect();
+    if pending.is_empty() {
+        return BTreeSet::new();
+    }
     let is_replaced = |claim: &&Claim| {
         let marked = conditions::find(&claim.conditions, conditions::DISRUPTION_REASON);
         let marked = marked.filter(|marked| marked.status == ConditionStatus::True);
-        marked.is_some_and(|marked| marked.last_transition_time.is_none_or(|at| oldest <= at))
+        marked.is_some_and(|marked| marked.last_transition_time.is_none_or(|at| pending.contains(&at)))
     };
     claims().filter(is_replaced).map(|claim| claim.key.name.clone()).collect()
 }

@@ -228,14 +228,17 @@ fn a_machine_whose_replacement_is_ready_is_not_being_replaced_because_another_is
     assert_eq!(found(now()), ["old", "other"], "of one pass: nothing tells whose replacement it is");
 }
 
-/// A run that died after it had made the replacements is gone on with by a later one, which marks the machine.
+/// Its command has ended, and the mark could not be taken away yet; or it was begun later, is held and may be rolled back.
 #[test]
-fn a_machine_that_was_marked_after_its_replacement_was_made_is_being_replaced() {
-    let (mut old, new) = replaced(&[]);
-    conditions::clear(&mut old.conditions, conditions::DISRUPTION_REASON);
-    conditions::set(&mut old.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Drifted", "", at(30));
-    let found = being_replaced(&stored([old, new]));
-    assert!(found.iter().any(|name| name.as_str() == "old"));
+fn a_machine_that_was_marked_at_another_time_than_a_replacement_was_made_is_not_being_replaced() {
+    for (marked, is_replaced) in [(-30, false), (0, true), (30, false)] {
+        let (mut old, new) = replaced(&[]);
+        conditions::clear(&mut old.conditions, conditions::DISRUPTION_REASON);
+        conditions::set(&mut old.conditions, conditions::DISRUPTION_REASON, ConditionStatus::True, "Drifted", "", at(marked));
+        let found = being_replaced(&stored([old, new]));
+        assert_eq!(found.iter().any(|name| name.as_str() == "old"), is_replaced, "{marked}");
+        assert!(found.iter().all(|name| name.as_str() == "old"), "{marked}");
+    }
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! Commands whose run died after it had stored them, and that a later run goes on with.
 
-use super::{claim, leaving, running};
-use crate::state::Running;
+use super::{claim, command, leaving, running, snapshot_of};
+use crate::Run;
+use crate::state::{Disruptions, Running};
 use futures::executor::block_on;
+use whittle_api::conditions;
 use whittle_api::k8s::Node;
-use whittle_claims::{Claim, Function};
-use whittle_ports::{ClaimStore, Report};
+use whittle_claims::{Claim, Function, Revision, Stored};
+use whittle_model::disruption::{Command, Method, Removal};
+use whittle_model::scheduling::NewClaim;
+use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
 use whittle_testkit::{TestWorld, at, key};
+use whittle_units::SignedDuration;
 
 /// The world after a pass at 0 that goes on with a command that began at `started`.
 fn resumed(started: i64, replacements: Vec<Claim>) -> (TestWorld, Report) {
@@ -39,4 +44,32 @@ fn a_command_that_nobody_went_on_with_in_time_deletes_nothing() {
     assert!(is_deleted(&world));
     let (world, _) = resumed(-601, Vec::new());
     assert_eq!((is_deleted(&world), is_open(&world)), (false, true));
+}
+
+/// The mark that another command had left on it is of another time, by which plans would take its pods for pods that stay.
+#[test]
+fn a_command_marks_its_nodes_with_the_time_at_which_its_replacements_were_made() {
+    let (world, _) = resumed(-5, vec![claim("next")]);
+    let old = world.claim(&key("old"));
+    let mark = conditions::find(&old.conditions, conditions::DISRUPTION_REASON).unwrap();
+    assert_eq!((mark.reason.as_str(), mark.last_transition_time), ("Underutilized", Some(at(-5))));
+}
+
+#[test]
+fn a_command_begins_when_its_replacements_are_made() {
+    let world = leaving::world(None);
+    let ports = world.ports();
+    let lease = block_on(ports.acquire(&key("old").cluster, "run", at(0), SignedDuration::from_mins(1))).unwrap();
+    let (settings, report) = (Settings::default(), Report::default());
+    let mut run = Run { ports: Adapters::all(&ports), settings: &settings, lease: &lease, report, notes: Vec::new(), handed_over: false };
+    let removal = Removal { node: "node-old".to_owned(), node_claim: "old".to_owned(), ..Removal::default() };
+    let replacement = NewClaim { node_pool: "default".to_owned(), ..NewClaim::default() };
+    let command = Command { replacements: vec![replacement], ..command(Method::Drift, vec![removal]) };
+    let mut record = Stored { value: Disruptions::default(), revision: Revision::ABSENT };
+    block_on(run.start(&snapshot_of(vec![world.claim(&key("old"))], at(7)), &command, &mut record)).unwrap();
+    let [begun] = record.value.running.as_slice() else { panic!("one command: {:?}", record.value.running) };
+    assert_eq!((begun.started_at, begun.replacements[0].created_at), (at(7), at(7)));
+    let old = world.claim(&key("old"));
+    let mark = conditions::find(&old.conditions, conditions::DISRUPTION_REASON).unwrap();
+    assert_eq!(mark.last_transition_time, Some(at(7)));
 }
