@@ -339,7 +339,7 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
             Some(claim) if snapshot.is_deleted_by_user(claim) => {
                 return Readiness::Lost(format!("replacement {name} was deleted by a user"));
             }
-            Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }) && !is_unready(snapshot, claim),
+            Some(claim) => all &= matches!(claim.phase, Phase::Initialized { .. }) && !takes_no_pods(snapshot, claim),
         }
     }
     let held = if all { protected_since(snapshot, running) } else { None };
@@ -352,10 +352,12 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
     held.map_or(Readiness::Waiting, Readiness::Held)
 }
 
-/// Whether the Node of a replacement is not ready, although it was: its kubelet may have stopped since, and then no pod starts there. Pure.
-fn is_unready(snapshot: &Snapshot, replacement: &Claim) -> bool {
+/// Whether the Node of a replacement is not ready, although it was, or is cordoned, as EKS does in a zone that traffic is shifted away from:
+/// no pod would start there. Pure.
+fn takes_no_pods(snapshot: &Snapshot, replacement: &Claim) -> bool {
     let Some(name) = replacement.node_name() else { return false };
-    snapshot.read.nodes.iter().find(|node| node.metadata.name == name).is_some_and(|node| !node.is_ready())
+    let node = snapshot.read.nodes.iter().find(|node| node.metadata.name == name);
+    node.is_some_and(|node| !node.is_ready() || node.spec.unschedulable)
 }
 
 /// Whether every replacement of a command has been ready, if it has any. One that cannot be read may have been. Pure.

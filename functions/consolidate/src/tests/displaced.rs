@@ -114,6 +114,19 @@ fn a_pass_deletes_no_node_while_its_replacement_is_not_ready_any_more() {
     }
 }
 
+/// As EKS does in a zone that traffic is shifted away from: the pods would have to go there.
+#[test]
+fn a_pass_deletes_no_node_while_its_replacement_is_cordoned() {
+    let world = world(1, ConditionStatus::True);
+    world.change::<Node>("n", |node| node.spec.unschedulable = true);
+    let (is_deleted, is_open, report) = pass(&world, running(vec![claim("new")]));
+    assert_eq!((is_deleted, is_open, waited(&world), report.counted("rolled_back")), (false, false, Some(true), 0));
+    let other = self::world(1, ConditionStatus::True);
+    other.change::<Node>("node-old", |node| node.spec.unschedulable = true);
+    let (is_deleted, ..) = pass(&other, running(vec![claim("new")]));
+    assert!(is_deleted, "the node that goes may be cordoned");
+}
+
 #[test]
 fn a_command_waits_for_a_replacement_that_is_not_ready_any_more_until_it_is_too_old() {
     let young = claim("new");
