@@ -1,14 +1,16 @@
 //! Static pools keep their `replicas`: missing machines are launched, surplus ones deleted (disruption 16).
 //!
 //! Only the holder of the cluster's lease creates claims, and each creation is fenced, so that only one of two concurrent runs
-//! fills a pool up. Surplus claims are stored before they are deleted: two runs never choose different machines.
+//! fills a pool up. Surplus claims are stored before they are deleted: two runs never choose different machines. A run that finds some
+//! stored deletes as many of them as the pool still has too many.
 
+use crate::execute::find_claim;
 use crate::progress::deletion_of;
 use crate::quotas::launches_within_quotas;
 use crate::state::{Disruptions, SurplusClaim};
 use crate::{Rights, Run};
 use crate::{rules, time_left};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
@@ -41,6 +43,7 @@ impl<P: Rights> Run<'_, P> {
         let is_shadowed = |pool: &str| self.settings.is_shadow() || shadow_pools(snapshot).any(|name| name == pool);
         // Decided before shadow mode was switched on: it must no longer be done.
         stored.value.surplus.retain(|surplus| !is_shadowed(&surplus.node_pool));
+        stored.value.surplus = still_surplus(snapshot, &stored.value);
         if !stored.value.surplus.is_empty() {
             // Any further surplus is decided on a snapshot read after these were deleted.
             return self.delete_surplus(snapshot, stored).await;
@@ -217,6 +220,38 @@ fn delayed(change: &StaticChange, why: String) -> DisruptionEvent {
         message: format!("{missing}: {why}"),
         warning: true,
     }
+}
+
+/// What was chosen as surplus and still is. A pool may have been scaled up since, because its nodes are needed after all. Of those that no
+/// run has marked yet as many remain chosen as their pool has too many; what the pool lacks otherwise would be launched anew. Pure.
+pub(crate) fn still_surplus(snapshot: &Snapshot, known: &Disruptions) -> Vec<SurplusClaim> {
+    if known.surplus.is_empty() {
+        return Vec::new();
+    }
+    let going: BTreeSet<&ClaimName> = known.removals().map(|removal| &removal.claim).collect();
+    let is_ending = |claim: &Claim| claim.is_ending() || snapshot.is_deleted_by_user(claim);
+    let mut excess: BTreeMap<&str, usize> = BTreeMap::new();
+    for pool in &snapshot.objects.node_pools {
+        let Some(replicas) = pool.spec.replicas else { continue };
+        let name = pool.metadata.name.as_str();
+        let of_pool = |claim: &&Claim| claim.spec.node_pool == name && claim.spec.owner.kind != "Provisioner";
+        let claims = snapshot.claims.iter().map(|stored| &stored.value).filter(of_pool);
+        let active = claims.filter(|claim| claim.is_live() && !going.contains(&claim.key.name) && !is_ending(claim)).count();
+        excess.insert(name, active.saturating_sub(usize::try_from(replicas).unwrap_or(0)));
+    }
+    let mut chosen = known.surplus.clone();
+    chosen.retain(|surplus| {
+        let is_marked = find_claim(snapshot, &surplus.claim).is_none_or(|claim| is_ending(&claim.value));
+        match excess.get_mut(surplus.node_pool.as_str()) {
+            Some(left) if !is_marked => {
+                let is_one = *left > 0;
+                *left = left.saturating_sub(1);
+                is_one
+            }
+            _ => true,
+        }
+    });
+    chosen
 }
 
 fn surplus_claim(snapshot: &Snapshot, change: &StaticChange, claim: &str) -> SurplusClaim {

@@ -1,12 +1,14 @@
 //! Surplus claims of static pools that were chosen and not yet deleted.
 
-use super::{after, claim, snapshot_of};
+use super::{after, claim, running, snapshot_of};
 use crate::Run;
-use crate::state::{Disruptions, SurplusClaim};
+use crate::state::{DeletingMachine, Disruptions, Running, SurplusClaim};
+use crate::statics::still_surplus;
 use futures::executor::block_on;
-use whittle_claims::{DeletionReason, Event, Function, Revision, Stored};
+use whittle_claims::{Claim, DeletionReason, Event, Function, Revision, Stored};
 use whittle_ports::{Adapters, Leases, Report, Settings};
-use whittle_testkit::{TestWorld, at, begun, deletion, joined, key, machine};
+use whittle_snapshot::Snapshot;
+use whittle_testkit::{TestWorld, at, begun, deletion, joined, key, machine, pool_named};
 use whittle_units::SignedDuration;
 
 fn surplus(name: &str) -> SurplusClaim {
@@ -84,4 +86,74 @@ fn a_surplus_node_is_deleted_when_it_is_marked_and_not_when_the_cluster_was_read
     let mut stored = Stored { value: known, revision: Revision::ABSENT };
     block_on(run.reconcile_static_pools(&snapshot, &mut stored)).unwrap();
     assert_eq!(world.claim(&key("fixed-1")).deletion.map(|deletion| deletion.at), Some(at(9)));
+}
+
+/// A claim of the pool `fixed` whose machine serves.
+fn serving(name: &str) -> Claim {
+    let started = [begun(name), Event::FleetAnswered(machine(&format!("i-{name}"))), joined(name), Event::NodeReady];
+    let mut claim = after(&claim(name), &started);
+    claim.spec.node_pool = "fixed".to_owned();
+    claim
+}
+
+/// These claims in a cluster in which the pool has so many replicas; `None`: there is no such pool.
+fn scaled(claims: Vec<Claim>, replicas: Option<i64>) -> Snapshot {
+    let mut snapshot = snapshot_of(claims, at(1));
+    if let Some(replicas) = replicas {
+        let mut pool = pool_named("fixed");
+        pool.spec.replicas = Some(replicas);
+        snapshot.objects.node_pools = vec![pool];
+    }
+    snapshot
+}
+
+#[test]
+fn of_what_was_chosen_as_many_go_as_the_pool_still_has_too_many() {
+    let known =
+        |running: Vec<Running>| Disruptions { running, surplus: vec![surplus("fixed-1"), surplus("fixed-2")], ..Disruptions::default() };
+    let chosen = |snapshot: &Snapshot, known: &Disruptions| -> Vec<String> {
+        still_surplus(snapshot, known).iter().map(|surplus| surplus.claim.to_string()).collect()
+    };
+    let four = || ["fixed-1", "fixed-2", "fixed-3", "fixed-4"].map(serving).to_vec();
+    let of_four = |replicas| chosen(&scaled(four(), replicas), &known(Vec::new()));
+    assert_eq!(of_four(Some(1)), ["fixed-1", "fixed-2"], "a third is chosen later");
+    assert_eq!(of_four(Some(2)), ["fixed-1", "fixed-2"]);
+    assert_eq!(of_four(Some(3)), ["fixed-1"]);
+    assert_eq!(of_four(Some(4)), [""; 0]);
+    assert_eq!(of_four(Some(9)), [""; 0]);
+    assert_eq!(of_four(None), ["fixed-1", "fixed-2"]);
+    // An earlier run has marked the first, and died.
+    let mut marked = four();
+    marked[0] = after(&marked[0], &[Event::DeletionRequested(deletion(DeletionReason::ScaledDown, at(1)))]);
+    assert_eq!(chosen(&scaled(marked.clone(), Some(2)), &known(Vec::new())), ["fixed-1", "fixed-2"]);
+    assert_eq!(chosen(&scaled(marked, Some(3)), &known(Vec::new())), ["fixed-1"], "it goes all the same");
+    // One that has a replacement is none too many.
+    let removals = vec![DeletingMachine { claim: "fixed-4".into(), node: "fixed-4".to_owned() }];
+    let drifts = Running { removals, ..running(Vec::new()) };
+    assert_eq!(chosen(&scaled(four(), Some(2)), &known(vec![drifts])), ["fixed-1"]);
+}
+
+/// Whether a run that finds `fixed-1` chosen deletes it, in a pool of two machines with so many replicas.
+fn is_deleted(replicas: i64) -> bool {
+    let world = TestWorld::still(at(0));
+    for name in ["fixed-1", "fixed-2"] {
+        world.store(&serving(name));
+    }
+    let snapshot = scaled(["fixed-1", "fixed-2"].map(|name| world.claim(&key(name))).to_vec(), Some(replicas));
+    let ports = world.ports();
+    let lease = block_on(ports.acquire(&key("fixed-1").cluster, "run", at(0), SignedDuration::from_mins(1))).unwrap();
+    let (settings, report) = (Settings::default(), Report::default());
+    let mut run = Run { ports: Adapters::all(&ports), settings: &settings, lease: &lease, report, notes: Vec::new(), handed_over: false };
+    let known = Disruptions { surplus: vec![surplus("fixed-1")], ..Disruptions::default() };
+    let mut stored = Stored { value: known, revision: Revision::ABSENT };
+    block_on(run.reconcile_static_pools(&snapshot, &mut stored)).unwrap();
+    assert_eq!(stored.value.surplus, []);
+    assert!(!world.claim(&key("fixed-2")).is_ending());
+    world.claim(&key("fixed-1")).is_ending()
+}
+
+/// They were chosen by a run that died, and the pool is scaled up again before the next one.
+#[test]
+fn a_run_never_deletes_a_machine_that_its_pool_wants_again() {
+    assert_eq!([1, 2, 3].map(is_deleted), [true, false, false]);
 }
