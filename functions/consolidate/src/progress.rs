@@ -136,6 +136,10 @@ impl<P: Rights> Run<'_, P> {
             self.roll_back(snapshot, running, "nobody went on with the command in time").await?;
             return Ok(Some(Outcome::RolledBack));
         }
+        if snapshot.uninstalling.is_some() && !running.replacements.is_empty() {
+            self.roll_back(snapshot, running, NOTHING_LAUNCHED).await?;
+            return Ok(Some(Outcome::RolledBack));
+        }
         let marked = match self.set_reason(running).await? {
             Marked::All(claims) => claims,
             Marked::Unreadable(claim) => {
@@ -437,6 +441,9 @@ fn failure_text(claim: &Claim) -> String {
 pub(crate) const SHADOW_ENABLED: &str = "shadow mode was switched on";
 /// The same when Whittle is uninstalled and its nodes are kept.
 pub(crate) const NODES_KEPT: &str = "Whittle is being uninstalled and leaves its nodes running";
+
+/// The same of a command whose replacements are still to be launched when Whittle is uninstalled, whatever becomes of its nodes.
+const NOTHING_LAUNCHED: &str = "Whittle is being uninstalled and launches nothing more";
 
 /// Whether a pool of the command is in shadow mode by now. Pure.
 pub(crate) fn is_shadowed(snapshot: &Snapshot, running: &Running) -> bool {

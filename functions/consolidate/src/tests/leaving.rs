@@ -102,6 +102,22 @@ fn a_replacement_that_is_not_stored_is_never_launched_once_nodes_are_left_runnin
     assert!(world.get::<Node>("node-old").unwrap().spec.taints.is_empty());
 }
 
+/// The run that began the command died before it stored them. They would be launched to be drained.
+#[test]
+fn a_replacement_that_is_not_stored_is_never_launched_once_nodes_are_drained() {
+    for (left, launches) in [(None, true), (Some(LeftNodes::Drain), false)] {
+        let world = world(left);
+        let report = pass(&world, Running { stored: false, ..running(vec![claim("next")]) });
+        assert_eq!(block_on(world.ports().get(&key("next"))).unwrap().is_some(), launches, "{left:?}");
+        assert_eq!(world.doorbells().contains(&Function::Launch), launches, "{left:?}");
+        assert_eq!(report.counted("rolled_back"), u64::from(!launches), "{left:?}");
+        assert!(world.claim(&key("old")).deletion.is_none(), "{left:?}");
+    }
+    let world = world(Some(LeftNodes::Drain));
+    pass(&world, Running { stored: false, ..running(Vec::new()) });
+    assert!(world.claim(&key("old")).deletion.is_some(), "it needs none");
+}
+
 /// The records of the cluster are deleted when nothing is left.
 #[test]
 fn no_record_is_made_for_a_cluster_that_is_left() {
