@@ -59,6 +59,13 @@ impl Emulator {
         serde_json::from_str(&text).with_context(|| format!("{function} answered {text}"))
     }
 
+    /// Invokes a function with an event as EventBridge does: nobody waits for what it comes to, and Lambda repeats what fails.
+    pub(crate) async fn invoke_with_event(&self, function: &str, event: &Value) -> Result<()> {
+        let path = format!("/2015-03-31/functions/{function}/invocations");
+        let request = self.signed_at(&path, "lambda", "application/json").header("x-amz-invocation-type", "Event");
+        self.send(function, request, event.to_string()).await.map(drop)
+    }
+
     /// Invokes a function as if the request had come through this many functions already.
     pub(crate) async fn invoke_after(&self, hops: u32, function: &str, event: &Value) -> Result<()> {
         let path = format!("/2015-03-31/functions/{function}/invocations");
