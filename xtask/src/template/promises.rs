@@ -35,6 +35,8 @@ const SEES_RESERVATIONS: &str = "ec2:DescribeCapacityReservations";
 const RECEIVES: std::ops::RangeInclusive<u64> = 2..=10;
 /// The dead-letter queues whose alarm every deployment has, whatever `Alarms` says: no tick repeats what their messages say.
 const ALWAYS_WATCHED: &[&str] = &["InterruptionDeadLetters"];
+/// How long Lambda must keep an event, in seconds: it repeats the invocation after one minute, and again after two.
+const EVENT_AGE_MIN: u64 = 300;
 /// AWS's recommendation for event source queues: a slow run must not be duplicated.
 const VISIBILITY_PER_TIMEOUT: u64 = 6;
 /// The maximum for a FIFO queue.
@@ -54,6 +56,7 @@ pub(super) fn broken(template: &Value) -> Vec<String> {
     statements_are_narrow(template, &mut broken);
     queues(template, &mut broken);
     mappings(template, &mut broken);
+    invoked_by_rules(template, &mut broken);
     table(template, &mut broken);
     alarms(template, &mut broken);
     if let Some(found) = fixed_partition(template) {
@@ -228,8 +231,9 @@ fn queues(template: &Value, broken: &mut Vec<String>) {
             }
         }
     }
-    let dead: BTreeSet<&str> =
-        queues.iter().filter_map(|(_, queue)| target(&queue["Properties"]["RedrivePolicy"]["deadLetterTargetArn"])).collect();
+    let of_queues = queues.iter().filter_map(|(_, queue)| target(&queue["Properties"]["RedrivePolicy"]["deadLetterTargetArn"]));
+    let of_functions = of_type(template, "AWS::Lambda::EventInvokeConfig").into_iter().filter_map(|(_, config)| gives_up_to(config));
+    let dead: BTreeSet<&str> = of_queues.chain(of_functions).collect();
     for (name, queue) in queues {
         let has_dead_letters = !queue["Properties"]["RedrivePolicy"].is_null();
         if !dead.contains(name) && !has_dead_letters {
@@ -243,6 +247,44 @@ fn queues(template: &Value, broken: &mut Vec<String>) {
             broken.push(format!("no alarm reports messages in {name}"));
         } else if ALWAYS_WATCHED.contains(&name) && !always_watched.contains(name) {
             broken.push(format!("the alarm that reports messages in {name} has a condition; nothing else tells that they were lost"));
+        }
+    }
+}
+
+/// The queue that gets the events for which all invocations of a function failed.
+pub(super) fn gives_up_to(config: &Value) -> Option<&str> {
+    target(&config["Properties"]["DestinationConfig"]["OnFailure"]["Destination"])
+}
+
+/// A function that rules invoke gets each event: each rule may invoke it, what cannot be delivered and what fails is kept, and Lambda
+/// repeats what failed.
+fn invoked_by_rules(template: &Value, broken: &mut Vec<String>) {
+    let functions: BTreeSet<&str> = functions(template).into_iter().map(|(name, _)| name).collect();
+    let (permissions, configs) = (of_type(template, "AWS::Lambda::Permission"), of_type(template, "AWS::Lambda::EventInvokeConfig"));
+    for (rule, resource) in of_type(template, "AWS::Events::Rule") {
+        for to in resource["Properties"]["Targets"].as_array().into_iter().flatten() {
+            let Some(function) = target(&to["Arn"]).filter(|name| functions.contains(name)) else { continue };
+            let may = permissions.iter().any(|(_, permission)| {
+                let given = &permission["Properties"];
+                let (invoked, by) = (target(&given["FunctionName"]), target(&given["SourceArn"]));
+                given["Principal"] == "events.amazonaws.com" && invoked == Some(function) && by == Some(rule)
+            });
+            if !may {
+                broken.push(format!("{rule} may not invoke {function}; its events would only be counted as failed"));
+            }
+            if target(&to["DeadLetterConfig"]["Arn"]).is_none() {
+                broken.push(format!("{rule} loses the events that it cannot deliver to {function}; set DeadLetterConfig"));
+            }
+            let config = configs.iter().find(|(_, config)| target(&config["Properties"]["FunctionName"]) == Some(function));
+            let keeps = config.is_some_and(|(_, config)| {
+                let (tries, age) = (&config["Properties"]["MaximumRetryAttempts"], &config["Properties"]["MaximumEventAgeInSeconds"]);
+                *tries == 2 && age.as_u64().is_some_and(|age| age >= EVENT_AGE_MIN) && gives_up_to(config).is_some()
+            });
+            if !keeps {
+                broken.push(format!(
+                    "{function} loses events of {rule} that fail; set EventInvokeConfig to two retries, {EVENT_AGE_MIN} s, and OnFailure"
+                ));
+            }
         }
     }
 }

@@ -96,8 +96,11 @@ fn rung_queues(source: &str) -> BTreeSet<String> {
     QUEUES.iter().filter(|(doorbell, _)| constructs(doorbell)).map(|(_, queue)| (*queue).to_owned()).collect()
 }
 
-/// The queues that the function's role may send to.
+/// The queues of doorbells that the function's role may send to: Lambda itself sends to that of the events that the function failed for.
 fn allowed(template: &Value, function: &str) -> BTreeSet<String> {
+    let configs = super::promises::of_type(template, "AWS::Lambda::EventInvokeConfig").into_iter();
+    let mut own = configs.filter(|(_, config)| config["Properties"]["FunctionName"]["Ref"] == title(function).as_str());
+    let given_up_to = own.find_map(|(_, config)| super::promises::gives_up_to(config));
     let policies = template["Resources"][format!("{}Role", title(function))]["Properties"]["Policies"].as_array();
     policies
         .into_iter()
@@ -108,7 +111,7 @@ fn allowed(template: &Value, function: &str) -> BTreeSet<String> {
             Value::Array(many) => many.clone(),
             one => vec![one.clone()],
         })
-        .filter_map(|resource| resource["Fn::GetAtt"][0].as_str().map(str::to_owned))
+        .filter_map(|resource| resource["Fn::GetAtt"][0].as_str().filter(|queue| Some(*queue) != given_up_to).map(str::to_owned))
         .collect()
 }
 
@@ -151,5 +154,19 @@ mod tests {
             compare("launch", &rung_queues, &allowed(&template, "launch")),
             ["launch rings TerminateQueue, and its role may not", "launch may send to NodesQueue, and never rings it"]
         );
+    }
+
+    #[test]
+    fn the_queue_of_events_that_failed_is_rung_by_nobody() {
+        let given_up_to = |function: &str| {
+            json!({"Resources": {
+                "InterruptRole": {"Properties": {"Policies": [{"PolicyDocument": {"Statement": [
+                    {"Action": "sqs:SendMessage", "Resource": {"Fn::GetAtt": ["Lost", "Arn"]}}]}}]}},
+                "Config": {"Type": "AWS::Lambda::EventInvokeConfig", "Properties": {"FunctionName": {"Ref": function},
+                    "DestinationConfig": {"OnFailure": {"Destination": {"Fn::GetAtt": ["Lost", "Arn"]}}}}}
+            }})
+        };
+        assert!(allowed(&given_up_to("Interrupt"), "interrupt").is_empty());
+        assert_eq!(allowed(&given_up_to("Launch"), "interrupt"), BTreeSet::from(["Lost".to_owned()]), "it is another function's");
     }
 }

@@ -89,6 +89,50 @@ fn configurations_that_lose_messages_are_reported() {
     assert!(broken(&template)[0].contains("feeds two functions"));
 }
 
+/// The valid application with a rule that invokes a function, and what that takes.
+fn with_rule() -> Value {
+    let mut template = valid_template();
+    let added = json!({
+        "Rule": {"Type": "AWS::Events::Rule", "Properties": {"Targets": [
+            {"Arn": {"Fn::GetAtt": ["Terminate", "Arn"]}, "DeadLetterConfig": {"Arn": {"Fn::GetAtt": ["Lost", "Arn"]}}}]}},
+        "Permission": {"Type": "AWS::Lambda::Permission", "Properties": {"FunctionName": {"Ref": "Terminate"},
+            "Principal": "events.amazonaws.com", "SourceArn": {"Fn::GetAtt": ["Rule", "Arn"]}}},
+        "Config": {"Type": "AWS::Lambda::EventInvokeConfig", "Properties": {"FunctionName": {"Ref": "Terminate"},
+            "MaximumRetryAttempts": 2, "MaximumEventAgeInSeconds": 3600,
+            "DestinationConfig": {"OnFailure": {"Destination": {"Fn::GetAtt": ["Lost", "Arn"]}}}}},
+        "Lost": {"Type": "AWS::SQS::Queue", "Properties": {}},
+        "LostAlarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": {"MetricName": "ApproximateNumberOfMessagesVisible",
+            "Dimensions": [{"Name": "n", "Value": {"Fn::GetAtt": ["Lost", "QueueName"]}}]}}
+    });
+    for (name, resource) in added.as_object().unwrap() {
+        template["Resources"][name] = resource.clone();
+    }
+    template
+}
+
+#[test]
+fn a_rule_that_loses_events_of_the_function_that_it_invokes_is_reported() {
+    assert_eq!(broken(&with_rule()), Vec::<String>::new());
+    for (pointer, value, expected) in [
+        ("Permission/Properties/SourceArn", json!({"Fn::GetAtt": ["Other", "Arn"]}), "Rule may not invoke Terminate"),
+        ("Permission/Properties/Principal", json!("sns.amazonaws.com"), "Rule may not invoke Terminate"),
+        ("Rule/Properties/Targets/0/DeadLetterConfig", json!({}), "cannot deliver to Terminate"),
+        ("Config/Properties/MaximumRetryAttempts", json!(0), "Terminate loses events of Rule"),
+        ("Config/Properties/MaximumEventAgeInSeconds", json!(60), "Terminate loses events of Rule"),
+        ("LostAlarm/Properties/MetricName", json!("Other"), "no alarm reports messages in Lost"),
+    ] {
+        let mut template = with_rule();
+        *template.pointer_mut(&format!("/Resources/{pointer}")).unwrap() = value;
+        let found = broken(&template);
+        assert!(found.len() == 1 && found[0].contains(expected), "expected one with `{expected}`, found {found:?}");
+    }
+    let mut template = with_rule();
+    template["Resources"]["Config"]["Properties"]["DestinationConfig"] = json!({});
+    let found = broken(&template);
+    assert!(found.iter().any(|one| one.contains("Terminate loses events of Rule")), "{found:?}");
+    assert!(found.contains(&"Lost has no dead-letter queue".to_owned()), "nothing feeds it: {found:?}");
+}
+
 /// The valid application with another name for its dead-letter queue, whose alarm not every deployment has.
 fn with_conditional_alarm(dead_letters: &str) -> Value {
     let mut template = valid_template();
