@@ -26,6 +26,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ("FindProfile", "see which role an instance profile has that a node class names"),
     ("ForgetState", "delete records"),
     ("ForgetTemplates", "delete launch templates that are not used any more"),
+    ("GiveUp", "keep events for which every invocation failed; Lambda sends them, not the function's code"),
     ("Images", "find AWS's images"),
     ("LaunchFrom", "start machines from images, in subnets and with what else they use"),
     ("LaunchFromTemplate", "start machines from its own launch templates"),
@@ -146,9 +147,10 @@ fn resource(value: &Value) -> String {
     match logical {
         Some("Table") => "the table".to_owned(),
         Some(name) if name.ends_with("Logs") => "its log group".to_owned(),
-        Some(name) => match name.strip_suffix("Queue") {
-            Some(queue) => format!("the queue {queue}"),
-            None => format!("the function {name}"),
+        Some(name) => match (name.strip_suffix("Queue"), name.strip_suffix("DeadLetters")) {
+            (Some(queue), _) => format!("the queue {queue}"),
+            (_, Some(queue)) => format!("the dead-letter queue {queue}"),
+            _ => format!("the function {name}"),
         },
         None if value == "*" => "anything".to_owned(),
         None if value["Ref"].is_string() => format!("the key of the parameter `{}`", text(&value["Ref"])),

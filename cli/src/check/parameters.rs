@@ -55,7 +55,7 @@ fn instead_of(key: &str) -> String {
         "RESERVED_ENIS" => "ReservedEnis",
         "BATCH_MAX_DURATION" => "PlanDelayMaxSeconds",
         "BATCH_IDLE_DURATION" => "PlanDelaySeconds",
-        "INTERRUPTION_QUEUE" => return "nothing to set: the stack has a queue of its own".to_owned(),
+        "INTERRUPTION_QUEUE" => return "nothing to set: EventBridge invokes a function of the stack".to_owned(),
         // It counts in the hash of a node class, and the NodeClaims have the hash with Karpenter's.
         "CLUSTER_CA_BUNDLE" => {
             let drift = "if this is another one, all nodes of Karpenter drift when they are adopted, and are replaced within the budgets";

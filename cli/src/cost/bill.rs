@@ -13,10 +13,10 @@ pub(super) const BUSY_HOURS: f64 = 8.0;
 /// Requests a minute of Lambda to a queue in which nothing is: five pollers that wait for twenty seconds each, as AWS documents.
 const POLLS: f64 = 15.0;
 /// Queues of the template, standard and FIFO.
-pub(super) const QUEUES: (f64, f64) = (6.0, 2.0);
+pub(super) const QUEUES: (f64, f64) = (5.0, 2.0);
 /// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as
 /// nothing is wrong.
-pub(super) const WATCHED: (f64, f64) = (6.0, 56.0);
+pub(super) const WATCHED: (f64, f64) = (6.0, 54.0);
 /// Days for which logs are kept by default.
 const LOGS_KEPT_MONTHS: f64 = 1.0;
 const GB: f64 = 1e9;

@@ -24,26 +24,25 @@ rights! {
     Queues: Queues,
 }
 
-/// Attempts to handle a notice against concurrent writers of its claim, of which there are few. After that the message is
-/// redelivered.
+/// Attempts to handle a notice against concurrent writers of its claim, of which there are few. After that the notice is
+/// tried again.
 const ATTEMPTS_MAX: u32 = 5;
-/// How long a notice of an unknown instance, or one that need not be acted on, is redelivered: by then a call whose response was lost has
-/// been repeated, and the queue, whose last delivery is later, does not move it to the dead-letter queue.
+/// How long a notice of an unknown instance, or one that need not be acted on, is tried again: by then a call whose response was lost has
+/// been repeated, and Lambda, whose last repetition is later, does not move it to the dead-letter queue.
 const REDELIVER_FOR: SignedDuration = SignedDuration::from_secs(90);
 
 /// One run for a notice: its ports and settings, and what the notice says.
 struct Run<'a, P> {
     ports: P,
     settings: &'a Settings,
-    /// Whether any claim waits for its instance. Messages of one invocation share what was read: all of them were sent before it began,
+    /// Whether any claim waits for its instance. Notices of one try share what was read: all of them were sent before it began,
     /// and a claim is stored as launching before its instance starts.
     has_launches: &'a Once<bool>,
     kind: InterruptionKind,
     sent_at: Option<Timestamp>,
 }
 
-/// Handles the body of one message of the interruption queue. Text that is not an event is an `Unreadable` error, to be dropped.
-/// `has_launches` is that of the invocation.
+/// Handles one event of EventBridge. Text that is not an event is an `Unreadable` error, to be dropped. `has_launches` is that of the try.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, has_launches: &Once<bool>, body: &str) -> Result<Report, HandleError> {
     let mut report = Report::default();
     let notice = interruption::parse(body)
@@ -62,7 +61,7 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, has_launches: &Onc
                 tracing::warn!(%instance, %error, "a notice is dropped: what it tells of is seen otherwise, too");
                 report.count("left_to_others");
             }
-            // A failed instance blocks no other of the same message; the message is redelivered.
+            // A failed instance blocks no other of the same notice; the notice is tried again.
             Err(error) => {
                 failure.get_or_insert(error);
             }

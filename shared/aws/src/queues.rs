@@ -22,8 +22,6 @@ pub struct QueueUrls {
     pub nodes: String,
     pub refresh: String,
     pub sweep: String,
-    /// What EventBridge sends to; no doorbell is for it.
-    pub interruption: String,
     /// The delivery delay of the `plan` queue.
     pub plan_delay: SignedDuration,
 }
@@ -51,8 +49,7 @@ impl QueueUrls {
             Function::Register => &self.nodes,
             Function::Refresh => &self.refresh,
             Function::Sweep => &self.sweep,
-            Function::Interrupt => &self.interruption,
-            Function::Relay => return None,
+            Function::Interrupt | Function::Relay => return None,
         };
         Some(url.as_str()).filter(|url| !url.is_empty())
     }

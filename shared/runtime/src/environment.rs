@@ -32,8 +32,6 @@ pub const QUEUE_NODES: &str = "WHITTLE_QUEUE_NODES";
 pub const QUEUE_REFRESH: &str = "WHITTLE_QUEUE_REFRESH";
 /// URL of the queue that wakes `sweep`.
 pub const QUEUE_SWEEP: &str = "WHITTLE_QUEUE_SWEEP";
-/// URL of the queue that wakes `interrupt`. No function sends doorbells to it, and only `interrupt` has it.
-pub(crate) const QUEUE_INTERRUPTION: &str = "WHITTLE_QUEUE_INTERRUPTION";
 /// Role for node classes converted from alpha templates that name none. Optional.
 pub const DEFAULT_NODE_ROLE: &str = "WHITTLE_DEFAULT_NODE_ROLE";
 /// Instance profile for such classes; takes precedence over the role. Optional.
@@ -243,7 +241,6 @@ impl<G: Fn(&str) -> Option<String>> Variables<G> {
             nodes: self.required(QUEUE_NODES)?,
             refresh: self.required(QUEUE_REFRESH)?,
             sweep: self.required(QUEUE_SWEEP)?,
-            interruption: self.optional(QUEUE_INTERRUPTION).unwrap_or_default(),
             plan_delay: seconds(PLAN_DELAY_SECONDS, self.optional(PLAN_DELAY_SECONDS))?,
         })
     }
@@ -364,10 +361,6 @@ mod tests {
         assert_eq!(environment.settings.default_node_role, None, "an empty parameter counts as unset");
         assert_eq!(environment.relay_secret_parameter.as_deref(), Some("/whittle/relay"));
         assert!(environment.settings.static_capacity, "it is enabled by default");
-        assert_eq!(environment.queues.interruption, "", "only one function has it");
-        let mut interrupt = complete();
-        interrupt.insert(QUEUE_INTERRUPTION, "https://sqs/interruption");
-        assert_eq!(read(&interrupt).expect("it is complete").queues.interruption, "https://sqs/interruption");
         let mut disabled = complete();
         disabled.insert(STATIC_CAPACITY, "false");
         assert!(!read(&disabled).expect("it is complete").settings.static_capacity);

@@ -9,6 +9,7 @@ mod serve_url; // that of a function behind a Function URL
 mod events; // what an event asks for
 mod started; // whose machine a notice of EC2 is about
 mod in_flight; // messages that an invocation holds
+mod tries; // of an event that no queue delivers again
 mod environment; // what a deployment sets
 mod wiring; // the adapters of a function
 mod clock; // time, and the deadline of an invocation

@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::events::{self, Decoded, DoorbellToSend, UnservedMessage, Work, WorkItem};
 use crate::in_flight::{InFlight, OwnQueue};
 use crate::wiring::{Connections, Shell};
-use crate::{started, telemetry};
+use crate::{started, telemetry, tries};
 use futures::stream::{self, StreamExt};
 use lambda_runtime::{Diagnostic, Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};
@@ -41,6 +41,9 @@ where
                 return Err(diagnostic("Unreadable", reason));
             }
         };
+        if let Some(notice) = notice_of(&decoded) {
+            return response_to_event(try_notice(function, connections, clock, notice, handler).await);
+        }
         let is_batch = decoded.is_batch;
         let processed = ring_and_work(function, &shell, decoded, handler).await;
         response(is_batch, processed)
@@ -64,10 +67,36 @@ struct Processed {
     decisions: Vec<String>,
 }
 
+impl Processed {
+    /// Whether it failed in a way that may pass.
+    fn may_pass(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater)
+    }
+}
+
 #[derive(Debug)]
 struct Failure {
     disposition: Disposition,
     reason: String,
+}
+
+/// The notice that EventBridge invoked the function for, if it did: an event that comes in no batch.
+fn notice_of(decoded: &Decoded) -> Option<&WorkItem> {
+    decoded.work.first().filter(|item| !decoded.is_batch && matches!(item.work, Work::Notice(_)))
+}
+
+/// Works on a notice, again and again while its failure may pass.
+async fn try_notice<H>(function: Function, connections: &Connections, clock: InvocationClock, notice: &WorkItem, handler: &H) -> Processed
+where
+    H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
+{
+    let attempt = async |is_repeated: bool| {
+        // Nothing that one try has read is true for the next.
+        let shell = connections.shell(function, clock.for_run(function, Timestamp::now()));
+        run(function, &shell, notice.clone(), handler, is_repeated).await
+    };
+    let pause = async |wait: SignedDuration| tokio::time::sleep(wait.unsigned_abs()).await;
+    tries::until_it_ends(function, &clock, attempt, Processed::may_pass, pause).await
 }
 
 /// Sends the doorbells for other invocations, then does the work.
@@ -114,7 +143,7 @@ where
     processed.extend(sent.into_iter().chain(rung.into_iter().flatten()));
     let runs = stream::iter(decoded.work).map(async |item| {
         let is_tick = matches!(item.work, Work::Tick(_));
-        let mut done = run(function, shell, item, handler).await;
+        let mut done = run(function, shell, item, handler, false).await;
         if is_tick {
             done = left_to_next_tick(function, in_flight, done);
         }
@@ -144,8 +173,7 @@ fn left_aside(messages: Vec<UnservedMessage>) -> (Vec<Processed>, Report) {
 /// Has the messages delivered again soon whose work may succeed then. What needs a person, and what cannot be decoded, waits for the
 /// queue's visibility timeout. This is done as soon as they have failed: others of the batch may take as long as the invocation may.
 async fn retry_soon(function: Function, queue: &impl OwnQueue, in_flight: &InFlight, processed: &[Processed]) {
-    let may_pass = |one: &&Processed| one.failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater);
-    let message_ids: Vec<String> = processed.iter().filter(may_pass).flat_map(|one| one.message_ids.iter().cloned()).collect();
+    let message_ids: Vec<String> = processed.iter().filter(|one| one.may_pass()).flat_map(|one| one.message_ids.iter().cloned()).collect();
     in_flight.retry_soon(function, queue, &message_ids).await;
 }
 
@@ -153,8 +181,8 @@ async fn retry_soon(function: Function, queue: &impl OwnQueue, in_flight: &InFli
 /// would have five runs a minute instead of two, each of which may wait for an API server as long as it may, while other clusters have to
 /// be swept (ADR 0069). The message of a run that died comes again.
 fn left_to_next_tick(function: Function, in_flight: &InFlight, done: Processed) -> Processed {
+    let may_pass = done.may_pass();
     let Processed { message_ids, redeliver, failure, decisions } = done;
-    let may_pass = failure.as_ref().is_some_and(|failure| failure.disposition == Disposition::RetryLater);
     let coming = if redeliver && may_pass { in_flight.before_next_tick(function, message_ids) } else { Vec::new() };
     Processed { redeliver: !coming.is_empty(), message_ids: coming, failure, decisions }
 }
@@ -213,7 +241,16 @@ fn response(is_batch: bool, processed: Vec<Processed>) -> Result<Value, Diagnost
     }
 }
 
-async fn run<H>(function: Function, shell: &Shell, item: WorkItem, handler: &H) -> Processed
+/// The response to an event that EventBridge invoked the function with, and for which nobody waits. Lambda repeats an invocation that
+/// fails, after one minute and after two, and then gives the event up: as SQS does with a message, only where that may help.
+fn response_to_event(done: Processed) -> Result<Value, Diagnostic> {
+    let failure = if done.redeliver { done.failure } else { None };
+    response(false, vec![Processed { failure, ..done }])
+}
+
+/// Does a piece of work, and prints what it came to. `is_repeated` says that a failure that may pass is no failure yet: another try follows
+/// within the invocation.
+async fn run<H>(function: Function, shell: &Shell, item: WorkItem, handler: &H, is_repeated: bool) -> Processed
 where
     H: AsyncFn(&Shell, &Work) -> Result<Report, HandleError>,
 {
@@ -238,7 +275,9 @@ where
     if let Ok(report) = &mut outcome {
         telemetry::add_batches(report, &batches);
     }
-    for line in telemetry::lines((shell.clock.now(), &shell.settings), function, &work, start.elapsed(), &outcome) {
+    let told = told_as(&outcome, is_repeated);
+    for line in telemetry::lines((shell.clock.now(), &shell.settings), function, &work, start.elapsed(), told.as_ref().unwrap_or(&outcome))
+    {
         println!("{line}");
     }
     match outcome {
@@ -251,6 +290,17 @@ where
         }
         Err(error) => failed(message_ids, &error),
     }
+}
+
+/// What the metrics get instead of the outcome of a try, if that is not its own: of a failure that another try follows, that it was tried
+/// again. The invocation counts as one failed run at most, as its last try ends; the log has the reason of each.
+fn told_as(outcome: &Result<Report, HandleError>, is_repeated: bool) -> Option<Result<Report, HandleError>> {
+    let Err(error) = outcome else { return None };
+    (is_repeated && error.disposition() == Disposition::RetryLater).then(|| {
+        let mut report = Report::default();
+        report.count("tried_again");
+        Ok(report)
+    })
 }
 
 /// The outcome of work that a schedule requested: what failed and may succeed later is handed over to the function's queue, which repeats
@@ -339,6 +389,44 @@ mod tests {
             let response = response(true, vec![of_one("m0"), of_one("m1")]).expect("runs that fail are counted by their cluster");
             assert_eq!(response, events::batch_response(&named), "{disposition:?}");
         }
+    }
+
+    /// A notice without a queue: Lambda repeats exactly what SQS would deliver again.
+    #[test]
+    fn an_event_fails_its_invocation_only_where_a_repetition_may_help() {
+        for disposition in ALL {
+            let redeliver = matches!(disposition, Disposition::RetryLater | Disposition::Fail);
+            let response = response_to_event(failed(vec![], &failing(disposition)));
+            assert_eq!(response.is_err(), redeliver, "{disposition:?}");
+        }
+        assert_eq!(response_to_event(done("x")).expect("nothing failed"), json!({ "told": ["did x"] }));
+    }
+
+    #[test]
+    fn only_an_event_that_came_in_no_batch_is_tried_again_by_its_invocation() {
+        let notice = json!({ "detail-type": "EC2 Spot Instance Interruption Warning" });
+        let decoded = |event: &Value| events::decode(Function::Interrupt, event, &["a".into()]).expect("it is an event");
+        let expected = WorkItem { work: Work::Notice(notice.to_string()), message_ids: vec![] };
+        assert_eq!(notice_of(&decoded(&notice)), Some(&expected));
+        let message = json!({ "messageId": "m", "receiptHandle": "of-m", "body": notice.to_string() });
+        assert_eq!(notice_of(&decoded(&json!({ "Records": [message] }))), None, "its queue delivers it again");
+        assert_eq!(notice_of(&decoded(&json!({ "kind": "tick" }))), None);
+    }
+
+    /// An outage of seconds is no failed run, and one of an hour not more of them than when a queue delivered notices five times.
+    #[test]
+    fn a_try_that_another_follows_counts_as_no_failure() {
+        for disposition in ALL {
+            let outcome = || Err(failing(disposition));
+            let may_pass = disposition == Disposition::RetryLater;
+            let told = told_as(&outcome(), true);
+            assert_eq!(told.is_some(), may_pass, "{disposition:?}: what is not repeated is told as it is");
+            assert!(told.is_none_or(|told| told.is_ok_and(|report| report.counted("tried_again") == 1)));
+            assert!(told_as(&outcome(), false).is_none(), "{disposition:?}: the last try");
+            assert_eq!(failed(vec![], &failing(disposition)).may_pass(), may_pass, "{disposition:?}");
+        }
+        assert!(told_as(&Ok(Report::default()), true).is_none() && !done("x").may_pass());
+        assert!(Function::Interrupt.limits().receives <= 5, "an invocation is one failed run");
     }
 
     /// Notes the messages that are to come again early, and refuses that if it is told to.

@@ -120,7 +120,7 @@ pub struct Shell {
     pub queues: SqsQueues,
     pub clock: InvocationClock,
     pub settings: Settings,
-    /// Whether any claim waits for its instance, once a message of the invocation has asked: see `interrupt`.
+    /// Whether any claim waits for its instance, once a notice has asked: see `interrupt`.
     pub has_launches: Once<bool>,
     /// When the last of a cluster's starting machines was planned, for as long as that is new enough: see `terminate`.
     pub last_planned: Arc<Cached<Option<Timestamp>>>,

@@ -209,7 +209,7 @@ impl Meter {
         invoked.runs += 1;
         if joined.is_none() {
             invoked.invocations += 1;
-            invoked.batches += u64::from(function != Function::Relay);
+            invoked.batches += u64::from(function.has_queue());
         }
     }
 
@@ -233,7 +233,7 @@ impl Meter {
 
 /// Whether an invocation of the function takes several messages, as in the template.
 const fn gathers(function: Function) -> bool {
-    !matches!(function, Function::Relay | Function::Consolidate | Function::Refresh | Function::Sweep)
+    function.has_queue() && !matches!(function, Function::Consolidate | Function::Refresh | Function::Sweep)
 }
 
 /// How long messages gather for an invocation, as in the template.

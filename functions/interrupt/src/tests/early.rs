@@ -1,4 +1,4 @@
-//! A notice that is delivered again: it arrives before the response of the launch, or while the cluster does not answer.
+//! A notice that is tried again: it arrives before the response of the launch, or while the cluster does not answer.
 
 use super::contended::{Busy, SUBJECT, key, serving};
 use futures::executor::block_on;
@@ -55,9 +55,8 @@ fn a_notice_during_the_launch_reaches_the_claim_when_redelivered() {
 
 #[test]
 fn the_last_delivery_of_a_notice_comes_when_it_is_no_longer_too_early() {
-    let limits = Function::Interrupt.limits();
-    let delays = (1..limits.receives).map(|receives| Function::Interrupt.retry_delay(receives).unwrap_or(limits.visibility).as_secs());
-    assert!(delays.sum::<i64>() > crate::REDELIVER_FOR.as_secs(), "a notice of a foreign machine would be a dead letter");
+    let again = (1..).map_while(|failures| Function::Interrupt.invoked_again(failures)).map(|wait| wait.as_secs());
+    assert!(again.sum::<i64>() > crate::REDELIVER_FOR.as_secs(), "a notice of a foreign machine would be a dead letter");
 }
 
 #[test]
@@ -145,7 +144,7 @@ fn a_notice_waits_for_a_launch_of_any_cluster() {
     }
 }
 
-/// Whether a notice of this age is deleted from the queue while the table does not answer.
+/// Whether a notice of this age is done with while the table does not answer.
 fn is_deleted_in_outage(body: &str) -> bool {
     let simulation = holding(&serving());
     let ports = simulation.ports();
@@ -192,7 +191,7 @@ impl Interceptor for Silent {
 }
 
 #[test]
-fn a_recommendation_for_a_cluster_that_does_not_answer_is_dropped_before_the_queue_gives_it_up() {
+fn a_recommendation_for_a_cluster_that_does_not_answer_is_dropped_before_it_is_given_up() {
     for (age, is_dropped) in [(0, false), (89, false), (90, true)] {
         let simulation = holding(&serving());
         let ports = simulation.ports();

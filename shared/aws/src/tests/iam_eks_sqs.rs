@@ -344,25 +344,21 @@ fn what_a_queue_would_drop_is_not_sent_and_what_failed_is_sent_again() {
 fn messages_that_failed_are_delayed_in_their_own_queue_ten_in_a_request() {
     let changed = json!({"Successful": [], "Failed": []}).to_string();
     let wire = Wire::answering([(200, changed.as_str()); 3]);
-    let urls = QueueUrls {
-        plan: "https://sqs/1/plan.fifo".into(),
-        nodes: "https://sqs/1/nodes".into(),
-        interruption: "https://sqs/1/interruption".into(),
-        ..QueueUrls::default()
-    };
+    let urls = QueueUrls { plan: "https://sqs/1/plan.fifo".into(), nodes: "https://sqs/1/nodes".into(), ..QueueUrls::default() };
     let queues = SqsQueues::new(aws_sdk_sqs::Client::new(&wire.config()), urls, clock());
     let receipts: Vec<String> = (0..12).map(|number| format!("of-{number}")).collect();
     let receipts: Vec<&str> = receipts.iter().map(String::as_str).collect();
     let soon = SignedDuration::from_secs(5);
     run(queues.delay_again(Function::Register, &receipts, soon)).unwrap();
-    run(queues.delay_again(Function::Interrupt, &receipts[..1], soon)).unwrap();
-    run(queues.delay_again(Function::Interrupt, &[], soon)).unwrap();
+    run(queues.delay_again(Function::Schedule, &receipts[..1], soon)).unwrap();
+    run(queues.delay_again(Function::Schedule, &[], soon)).unwrap();
     // Nothing is asked for a queue that is not known, nor for a function without one.
     run(queues.delay_again(Function::Launch, &receipts, soon)).unwrap();
     run(queues.delay_again(Function::Relay, &receipts, soon)).unwrap();
+    run(queues.delay_again(Function::Interrupt, &receipts, soon)).unwrap();
     let bodies: Vec<Value> = wire.bodies().iter().map(|body| serde_json::from_str(body).unwrap()).collect();
     let sent: Vec<_> = bodies.iter().map(|body| (body["QueueUrl"].as_str().unwrap(), body["Entries"].as_array().unwrap().len())).collect();
-    assert_eq!(sent, [("https://sqs/1/nodes", 10), ("https://sqs/1/nodes", 2), ("https://sqs/1/interruption", 1)]);
+    assert_eq!(sent, [("https://sqs/1/nodes", 10), ("https://sqs/1/nodes", 2), ("https://sqs/1/plan.fifo", 1)]);
     assert_eq!(bodies[1]["Entries"][1], json!({"Id": "1", "ReceiptHandle": "of-11", "VisibilityTimeout": 5}));
 }
 

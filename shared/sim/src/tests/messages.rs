@@ -236,7 +236,6 @@ fn limits_equal_those_of_the_template() {
         (Function::Launch, "Launch", "LaunchQueue"),
         (Function::Register, "Register", "NodesQueue"),
         (Function::Terminate, "Terminate", "TerminateQueue"),
-        (Function::Interrupt, "Interrupt", "InterruptionQueue"),
         (Function::Refresh, "Refresh", "RefreshQueue"),
         (Function::Sweep, "Sweep", "SweepQueue"),
     ] {
@@ -251,6 +250,14 @@ fn limits_equal_those_of_the_template() {
             "{function}: FifoQueue"
         );
     }
+    let limits = Function::Interrupt.limits();
+    assert_eq!(property(&template, "Interrupt", "Timeout"), Some(limits.timeout.as_secs()));
+    assert_eq!(property(&template, "Interrupt", "MaximumRetryAttempts"), Some(i64::from(limits.receives) - 1));
+    // What it cannot start for a while, Lambda keeps until it has repeated the invocation twice.
+    let repeated: i64 =
+        (1..limits.receives).filter_map(|failures| Function::Interrupt.invoked_again(failures)).map(|wait| wait.as_secs()).sum();
+    let longest = i64::from(limits.receives) * limits.timeout.as_secs() + repeated;
+    assert!(property(&template, "Interrupt", "MaximumEventAgeInSeconds").is_some_and(|age| longest < age), "{longest} s");
     assert_eq!(property(&template, "ConsolidateQueue", "DelaySeconds"), Some(CONSOLIDATE_DELAY.as_secs()));
     assert_eq!(property(&template, "PlanDelaySeconds", "Default"), Some(PLAN_DELAY.as_secs()));
     assert_eq!(property(&template, "PlanDelayMaxSeconds", "Default"), Some(PLAN_DELAY_MAX.as_secs()));

@@ -213,7 +213,7 @@ impl World {
 
     /// Draws the timeout of an invocation.
     pub(super) fn time_of(&mut self, function: Function) -> SignedDuration {
-        let timeout = function.limits().timeout;
+        let timeout = function.run_time();
         if self.fault_occurs(self.faults.short_runs) { self.seconds(SHORT).min(timeout) } else { timeout }
     }
 

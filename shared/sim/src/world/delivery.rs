@@ -11,7 +11,7 @@ use whittle_claims::Doorbell;
 const TOGETHER_MS: i64 = 2_000;
 
 impl World {
-    /// An event of EventBridge arrives in the interruption queue.
+    /// EventBridge invokes `interrupt` with an event.
     pub fn notice(&mut self, json: String) {
         self.send(Function::Interrupt, Input::Notice(json));
     }
@@ -97,7 +97,7 @@ impl World {
     }
 
     pub(super) fn send(&mut self, function: Function, input: Input) {
-        if function != Function::Relay {
+        if function.has_queue() {
             self.metered(|meter| meter.sent(function));
         }
         for _ in 0..self.copies() {
@@ -131,7 +131,7 @@ impl World {
                 continue;
             };
             if self.is_throttled(message.function) {
-                self.queues.return_to_queue(task, "throttled");
+                self.queues.return_to_queue(task, now, "throttled");
                 continue;
             }
             if self.fault_occurs(self.faults.doubled_runs) {

@@ -1,4 +1,4 @@
-//! SQS queues in memory.
+//! SQS queues in memory, and Lambda's own queue of the events that EventBridge invokes a function with.
 
 use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
@@ -21,7 +21,12 @@ pub struct Message {
     /// Messages of one group are delivered one at a time, in order; `None` for standard queues.
     pub group: Option<String>,
     pub visible_at: Timestamp,
+    /// How often it was delivered; of an event, how often its function was invoked with it.
     pub receives: u32,
+    /// How often an event was tried in this invocation, once it has begun.
+    tries: u32,
+    /// Whether another try of the same invocation follows.
+    tried_again: bool,
     pub reader: Option<TaskId>,
     /// Why its last reader failed.
     pub reason: Option<String>,
@@ -120,7 +125,9 @@ impl MessageQueues {
 
     fn put(&mut self, function: Function, input: Input, group: Option<String>, visible_at: Timestamp) {
         self.sequence += 1;
-        let message = Message { function, input, group, visible_at, receives: 0, reader: None, reason: None, chain: Chain::new() };
+        let (receives, tries, chain) = (0, 0, Chain::new());
+        let message =
+            Message { function, input, group, visible_at, receives, tries, tried_again: false, reader: None, reason: None, chain };
         self.add(self.sequence, message);
     }
 
@@ -180,14 +187,17 @@ impl MessageQueues {
 
     /// Hands a message to a reader. `None` if it was received too often: it goes to the dead-letter queue.
     pub fn receive(&mut self, number: u64, reader: TaskId, now: Timestamp) -> Option<Message> {
-        let limits = self.messages.get(&number)?.function.limits();
-        if limits.receives <= self.messages.get(&number)?.receives {
+        let waiting = self.messages.get(&number)?;
+        let (limits, is_delivery) = (waiting.function.limits(), !waiting.tried_again);
+        if is_delivery && limits.receives <= waiting.receives {
             let parked = self.take(number);
             self.parked.extend(parked);
             return None;
         }
         self.change(number, |message| {
-            message.receives += 1;
+            message.receives += u32::from(is_delivery);
+            message.tries = if is_delivery { 1 } else { message.tries + 1 };
+            message.tried_again = false;
             message.reader = Some(reader);
             message.visible_at = now.checked_add(limits.visibility).unwrap_or(now);
         });
@@ -205,13 +215,15 @@ impl MessageQueues {
         }
     }
 
-    /// The reader failed and may succeed later: its message's visibility timeout ends sooner, as the runtime has it, unless it has failed
-    /// too often.
+    /// The reader failed and may succeed later: its message's visibility timeout ends sooner, or another try follows in the invocation, as
+    /// the runtime has it, unless it has failed too often.
     pub fn retry_soon(&mut self, reader: TaskId, now: Timestamp) {
         if let Some(number) = self.read.get(&reader) {
             self.change(*number, |message| {
-                if let Some(delay) = message.function.retry_delay(message.receives) {
+                let is_event = message.function.is_invoked_by_events();
+                if let Some(delay) = message.function.retry_delay(if is_event { message.tries } else { message.receives }) {
                     message.visible_at = now.checked_add(delay).unwrap_or(now);
+                    message.tried_again = is_event;
                 }
             });
         }
@@ -226,12 +238,17 @@ impl MessageQueues {
         }
     }
 
-    /// The reader failed or died: its message comes back when its visibility timeout ends.
-    pub fn return_to_queue(&mut self, reader: TaskId, reason: &str) {
+    /// The reader failed or died: its message comes back when its visibility timeout ends. An event comes when Lambda repeats the
+    /// invocation, unless that tries it again itself, or goes to the dead-letter queue.
+    pub fn return_to_queue(&mut self, reader: TaskId, now: Timestamp, reason: &str) {
         if let Some(number) = self.read.get(&reader) {
             self.change(*number, |message| {
                 message.reader = None;
                 message.reason = Some(reason.to_owned());
+                if message.function.is_invoked_by_events() && !message.tried_again {
+                    let wait = message.function.invoked_again(message.receives).unwrap_or_default();
+                    message.visible_at = now.checked_add(wait).unwrap_or(now);
+                }
             });
         }
     }
@@ -291,7 +308,7 @@ mod tests {
         // In flight it still does, and when it comes back.
         assert_eq!(queues.receive(1, TaskId(1), at(5)).map(|message| message.receives), Some(1));
         assert_eq!(queues.due(at(6)), [3, 4]);
-        queues.return_to_queue(TaskId(1), "failed");
+        queues.return_to_queue(TaskId(1), at(6), "failed");
         assert_eq!(queues.due(at(6)), [3, 4], "its visibility timeout has not ended");
         let again = queues.next_visible(at(9)).unwrap();
         assert_eq!(queues.due(again), [1, 3, 4, 5]);
@@ -314,7 +331,7 @@ mod tests {
             queues.receive(1, reader, now);
             let failed_at = now.checked_add(SignedDuration::from_secs(2)).unwrap();
             queues.retry_soon(reader, failed_at);
-            queues.return_to_queue(reader, "failed");
+            queues.return_to_queue(reader, failed_at, "failed");
             assert_eq!(queues.due(failed_at), [3], "it holds its group back, and no other");
             let since = if task < 2 { failed_at } else { now };
             let again = since.checked_add(SignedDuration::from_secs(delay)).unwrap();
@@ -322,8 +339,51 @@ mod tests {
             now = again;
         }
         queues.receive(3, TaskId(9), at(0));
-        queues.return_to_queue(TaskId(9), "crashed");
+        queues.return_to_queue(TaskId(9), at(1), "crashed");
         assert_eq!(queues.next_visible(at(1)), at(0).checked_add(visibility).ok());
+    }
+
+    /// What becomes of a notice each of whose runs takes two seconds and ends in the same way: when they begin, and when it is given up.
+    fn runs_of_notice(fail: impl Fn(&mut MessageQueues, TaskId, Timestamp)) -> (Vec<i64>, Timestamp) {
+        let mut queues = MessageQueues::default();
+        queues.send(Function::Interrupt, Input::Notice("{}".to_owned()), at(0));
+        let (mut begun, mut now) = (Vec::new(), at(0));
+        loop {
+            let reader = TaskId(u64::try_from(begun.len()).unwrap());
+            if queues.receive(1, reader, now).is_none() {
+                assert_eq!((queues.parked.len(), queues.waiting().count()), (1, 0), "it is kept for a person");
+                return (begun, now);
+            }
+            begun.push(now.duration_since(at(0)).as_secs());
+            let ends = now.checked_add(SignedDuration::from_secs(2)).unwrap();
+            fail(&mut queues, reader, ends);
+            queues.return_to_queue(reader, ends, "failed");
+            now = queues.next_visible(now).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_notice_is_tried_three_times_in_each_of_three_invocations_and_then_given_up() {
+        let (begun, given_up) = runs_of_notice(MessageQueues::retry_soon);
+        assert_eq!(begun, [0, 7, 24, 86, 93, 110, 232, 239, 256]);
+        assert_eq!(given_up, at(258), "as its last invocation ends");
+    }
+
+    #[test]
+    fn a_notice_whose_run_died_or_that_needs_a_person_comes_again_as_lambda_repeats_it() {
+        let (begun, given_up) = runs_of_notice(|_, _, _| ());
+        assert_eq!((begun, given_up), (vec![0, 62, 184], at(186)));
+        let mut queues = MessageQueues::default();
+        queues.send(Function::Interrupt, Input::Notice("{}".to_owned()), at(0));
+        queues.receive(1, TaskId(1), at(0));
+        queues.retry_soon(TaskId(1), at(1));
+        queues.return_to_queue(TaskId(1), at(1), "failed");
+        queues.receive(1, TaskId(2), at(6));
+        queues.return_to_queue(TaskId(2), at(7), "crashed");
+        assert_eq!(queues.next_visible(at(7)), Some(at(67)), "the whole invocation died");
+        queues.receive(1, TaskId(3), at(67));
+        queues.done(TaskId(3));
+        assert_eq!((queues.waiting().count(), queues.parked.len()), (0, 0), "it is never given up once it was handled");
     }
 
     #[test]
@@ -332,7 +392,7 @@ mod tests {
         let fail = |queues: &mut MessageQueues, number, may_pass| {
             queues.receive(number, TaskId(number), at(0));
             queues.leave_to_next_tick(TaskId(number), may_pass);
-            queues.return_to_queue(TaskId(number), "failed");
+            queues.return_to_queue(TaskId(number), at(0), "failed");
             queues.waiting().count()
         };
         let mut queues = MessageQueues::default();
@@ -345,7 +405,7 @@ mod tests {
         assert_eq!(fail(&mut queues, 3, false), 1, "nobody else may ring for it");
         queues.put(Function::Sweep, sweep(true), None, at(0));
         queues.receive(4, TaskId(4), at(0));
-        queues.return_to_queue(TaskId(4), "crashed");
+        queues.return_to_queue(TaskId(4), at(0), "crashed");
         assert_eq!(queues.waiting().count(), 2, "its run could decide nothing");
         let register = Input::Doorbell(Doorbell::Register { cluster: "demo".into(), is_tick: true });
         queues.put(Function::Register, register, None, at(0));

@@ -23,8 +23,8 @@ pub(super) struct Running {
 impl World {
     pub(super) fn begin(&mut self, task: TaskId, message: Message, batched: bool) -> Start {
         let Message { function, input, chain, group, .. } = message;
-        // Messages of a group are delivered one at a time.
-        let batch = (batched && group.is_none()).then_some(self.batches);
+        // Messages of a group are delivered one at a time, and an event is an invocation.
+        let batch = (batched && group.is_none() && !function.is_invoked_by_events()).then_some(self.batches);
         let now = self.now();
         self.metered(|meter| meter.began(task, function, now));
         self.begin_run(task, input, Running { function, chain, batch, tick: None })
@@ -66,7 +66,7 @@ impl World {
                 if may_pass {
                     self.queues.retry_soon(task, now);
                 }
-                self.queues.return_to_queue(task, &reason);
+                self.queues.return_to_queue(task, now, &reason);
                 self.log(LineKind::Fault, format!("{} failed: {reason}", running.function));
                 if let Some(doorbell) = running.tick.filter(|_| may_pass) {
                     self.ring_by_schedule(doorbell);
@@ -79,8 +79,9 @@ impl World {
     /// A run has died. Returns the runs that die with it, because their messages were in the same invocation.
     pub(crate) fn died(&mut self, task: TaskId, why: &str) -> Vec<TaskId> {
         let Some(running) = self.running.remove(&task) else { return Vec::new() };
-        self.queues.return_to_queue(task, why);
-        self.died_at = Some(self.now());
+        let now = self.now();
+        self.queues.return_to_queue(task, now, why);
+        self.died_at = Some(now);
         self.counts.faults += 1;
         self.log(LineKind::Fault, format!("{} {why}", running.function));
         self.deliver_soon();

@@ -13,6 +13,7 @@ use std::time::Duration;
 const NOT_WALKED: &[(&str, &str, &str)] = &[
     ("*", "Consume", "Lambda receives messages in the role's name, the emulator in nobody's"),
     ("*", "Logs", "Lambda writes logs in the role's name, the emulator in nobody's"),
+    ("InterruptRole", "GiveUp", "Lambda sends events that were given up in the role's name, the emulator in nobody's"),
     ("LaunchRole", "Look", "what a call started that was cut off: the launch that a walk kills may have stored it already"),
     ("RefreshRole", "OwnImages", "there with ImageParameters; the emulator takes the empty list for one"),
     ("ScheduleRole", "ForgetState", "pages of what a plan remembers of pods that it left out, once there are fewer: a walk fills none"),

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// The queues, whose resources and alarms begin with these words.
-const QUEUES: [&str; 8] = ["Plan", "Consolidate", "Launch", "Terminate", "Interruption", "Nodes", "Refresh", "Sweep"];
+const QUEUES: [&str; 7] = ["Plan", "Consolidate", "Launch", "Terminate", "Nodes", "Refresh", "Sweep"];
 /// Those of them that keep messages of a group in order.
 const ORDERED: [&str; 2] = ["Plan", "Consolidate"];
 const FUNCTIONS: [&str; 9] = ["Relay", "Schedule", "Launch", "Register", "Consolidate", "Interrupt", "Terminate", "Refresh", "Sweep"];
 /// A variable without which no function starts.
 const VARIABLE: &str = "WHITTLE_TABLE";
-/// How long a process of `interrupt` is held, which may take ten seconds for an invocation.
-const HELD: Duration = Duration::from_millis(9_300);
+/// How long a process of `launch` is held, which may take thirty seconds for an invocation.
+const HELD: Duration = Duration::from_millis(27_600);
 /// More than a tick: sweep would have been invoked.
 const QUIET: Duration = Duration::from_secs(66);
 /// Lambda drops a request that has come through more functions.
@@ -49,7 +49,8 @@ fn one(alarm: &str) -> [String; 1] {
 }
 
 /// Nobody can read a message; a notice of EC2 is always read, and cannot be handled without a right to the table. To see the last delivery
-/// within seconds, messages come again after one; only the notice does so after 5 and 15 s first.
+/// within seconds, messages come again after one. The notice is tried after 5 and 15 s in each invocation, which the emulator repeats after
+/// one and two seconds.
 async fn messages_are_given_up(stage: &Stage<'_>) -> Result<()> {
     let mut usual = Vec::new();
     for queue in QUEUES {
@@ -58,12 +59,14 @@ async fn messages_are_given_up(stage: &Stage<'_>) -> Result<()> {
     }
     let policy = stage.rig.take_policy("InterruptRole", "interrupt").await?;
     for queue in QUEUES {
-        let body = if queue == "Interruption" { notice() } else { "no doorbell".to_owned() };
-        send(stage, queue, &body).await?;
+        send(stage, queue, "no doorbell").await?;
     }
-    let cause = "messages that cannot be read, or handled, come for the last time";
-    stage.until_raised(cause, &alarms_of(&QUEUES, "DeadLetters"), async || Ok(())).await?;
+    stage.emulator.invoke_with_event(stage.physical("Interrupt")?, &notice()).await?;
+    let cause = "messages that cannot be read, and a notice that cannot be handled, come for the last time";
+    let kept = [&QUEUES[..], &["Interruption"]].concat();
+    stage.until_raised(cause, &alarms_of(&kept, "DeadLetters"), async || Ok(())).await?;
     policy.give_back(stage.rig).await?;
+    purge(stage, "InterruptionDeadLetters").await?;
     for (queue, seconds) in usual {
         set_visibility(stage, queue, &seconds).await?;
         purge(stage, &format!("{queue}DeadLetters")).await?;
@@ -100,13 +103,15 @@ async fn functions_do_not_start(stage: &Stage<'_>) -> Result<()> {
         set_variables(stage, &path, &fewer).await?;
         usual.push((path, variables));
     }
-    let relay = stage.physical("Relay")?;
+    let without_queue = [stage.physical("Relay")?, stage.physical("Interrupt")?];
     let ring = async || {
         for queue in QUEUES {
             send(stage, queue, "no doorbell").await?;
         }
-        // It fails, as the others do.
-        drop(stage.emulator.invoke(relay, &json!({})).await);
+        for function in without_queue {
+            // It fails, as the others do.
+            drop(stage.emulator.invoke(function, &json!({})).await);
+        }
         anyhow::Ok(())
     };
     stage.until_raised(&format!("the variable {VARIABLE} is missing"), &alarms_of(&FUNCTIONS, "Errors"), ring).await?;
@@ -183,25 +188,25 @@ async fn concurrency_is_used_up(stage: &Stage<'_>) -> Result<()> {
     stage.emulator.rest("lambda", method, &path, &body).await.map(drop)
 }
 
-/// The process of `interrupt` is held in the midst of an invocation.
+/// The process of `launch` is held in the midst of an invocation.
 async fn a_function_is_slow(stage: &Stage<'_>) -> Result<()> {
-    let (function, group) = (stage.physical("Interrupt")?, stage.rig.ministack_process());
+    let (function, group) = (stage.physical("Launch")?, stage.rig.ministack_process());
     let nothing = json!({"Records": []});
     let slow = async || {
         // So that a process of it is there.
         stage.emulator.invoke(function, &nothing).await?;
-        ensure!(processes::signal(group, "Interrupt", "STOP")? > 0, "no process of interrupt runs");
+        ensure!(processes::signal(group, "Launch", "STOP")? > 0, "no process of launch runs");
         let resume = async {
             let mut interval = tokio::time::interval(HELD);
             interval.tick().await;
             interval.tick().await;
-            processes::signal(group, "Interrupt", "CONT")
+            processes::signal(group, "Launch", "CONT")
         };
         let (invoked, resumed) = tokio::join!(stage.emulator.invoke(function, &nothing), resume);
         resumed?;
         invoked.map(drop)
     };
-    stage.until_raised("interrupt takes nearly as long as it may", &one("DurationAlarm"), slow).await
+    stage.until_raised("launch takes nearly as long as it may", &one("DurationAlarm"), slow).await
 }
 
 /// A request has come through many functions, and the function does not allow that.
@@ -261,11 +266,10 @@ async fn send(stage: &Stage<'_>, queue: &str, body: &str) -> Result<()> {
 }
 
 /// A notice of EC2 for a machine that nobody knows.
-fn notice() -> String {
+fn notice() -> Value {
     let detail = json!({"instance-id": "i-0a1a2a3a4a5a6a7a8", "instance-action": "terminate"});
     json!({"version": "0", "id": "alarms", "source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning",
         "time": "2026-01-01T00:00:00Z", "region": "us-west-2", "resources": [], "detail": detail})
-    .to_string()
 }
 
 async fn visibility(stage: &Stage<'_>, queue: &str) -> Result<String> {
