@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const TICK_AGE_MAX: u64 = 60;
 /// The concurrency limit of the public endpoint, and the reserved concurrency for notices.
 const RELAY_CEILING: std::ops::RangeInclusive<u64> = 1..=20;
-const INTERRUPT_FLOOR: std::ops::RangeInclusive<u64> = 2..=5;
+const INTERRUPT_FLOOR: std::ops::RangeInclusive<u64> = 10..=20;
 
 /// One sentence for each rule that is broken.
 pub(super) fn broken(template: &Value) -> Vec<String> {

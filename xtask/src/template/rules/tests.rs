@@ -30,7 +30,7 @@ fn valid_template() -> Value {
     sweep["Properties"]["RecursiveLoop"] = json!("Allow");
     let small = json!({"Fn::And": [{"Fn::Not": [{"Condition": "IsSmall"}]}]});
     json!({
-        "Parameters": {"RelayConcurrency": {"Default": 10}, "InterruptConcurrency": {"Default": 5}},
+        "Parameters": {"RelayConcurrency": {"Default": 10}, "InterruptConcurrency": {"Default": 20}},
         "Conditions": {"ReserveSweep": small, "ReserveInterrupt": small, "ReserveRelay": small},
         "Resources": {
             "Sweep": sweep, "Interrupt": function("Interrupt", 10, "ReserveInterrupt"), "Relay": function("Relay", 5, "ReserveRelay"),
