@@ -93,6 +93,9 @@ pub async fn run<M: MachinePorts, D: Discovery>(
         (Function::Schedule, Input::Doorbell(doorbell)) => whittle_schedule::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Consolidate, Input::Doorbell(doorbell)) => whittle_consolidate::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Interrupt, Input::Notice(body)) => whittle_interrupt::handle(adapters, settings, &Once::default(), &body).await,
+        (Function::Register, Input::Doorbell(Doorbell::Deletions { cluster })) => {
+            whittle_register::deletions(adapters, settings, &cluster).await
+        }
         (Function::Register, Input::Doorbell(doorbell)) => whittle_register::handle(adapters, settings, doorbell.cluster()).await,
         (Function::Terminate, Input::Doorbell(Doorbell::Terminate { cluster, claim })) => {
             whittle_terminate::handle(adapters, settings, &Cached::default(), &ClaimKey { cluster, name: claim }).await

@@ -4,6 +4,7 @@ mod decide; // what a Node needs to be registered, and lacks to be initialized
 mod turn; // one run at a time for a cluster
 mod poll; // one doorbell while a Node is joining
 mod silence; // machines that could not join while the API server did not answer
+mod deletions; // what users delete is drained
 
 // What is recorded when a Node joins.
 mod measured; // the memory that it reports, and of what it has too little
@@ -12,6 +13,8 @@ mod tags; // its name, on the instance
 
 #[cfg(test)]
 mod tests;
+
+pub use deletions::deletions;
 
 use crate::silence::{Looked, Silence};
 use crate::turn::{Ended, Turn};

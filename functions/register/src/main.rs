@@ -8,6 +8,7 @@ async fn main() -> Result<(), lambda_runtime::Error> {
         Work::Cluster(cluster) | Work::Tick(cluster) => {
             whittle_register::handle(shell.ports(&shell.machines()), &shell.settings, cluster).await
         }
+        Work::Deletions(cluster) => whittle_register::deletions(shell.ports(&shell.machines()), &shell.settings, cluster).await,
         other => Err(other.refused()),
     })
     .await

@@ -1,3 +1,4 @@
+mod deletions;
 mod devices;
 mod given_up;
 mod over_sim;

@@ -12,9 +12,9 @@ use crate::unreadable::{self, MirrorState, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodePool};
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
+use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{
-    BlockEnds, Claim, DeletionReason, LeftNodes, NodeClassRecord, Phase, ShiftedZones, Sighting, Stored, mirror, stated_deadline,
+    BlockEnds, Claim, DeletionReason, LeftNodes, NodeClassRecord, Phase, Requested, ShiftedZones, Sighting, Stored, mirror, stated_deadline,
 };
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
@@ -312,19 +312,13 @@ fn earlier_deadline(claim: &Claim, input: &SweepInput<'_>) -> Option<Ending> {
 }
 
 /// The deletion of a claim that a user requests by deleting its NodeClaim or its Node.
-pub(crate) fn requested(claim: &Claim, objects: &ClusterObjects) -> Option<Ending> {
-    if let MirrorState::There(meta) = unreadable::mirror_of(claim, objects)
-        && meta.is_deleting()
-    {
-        let ending = Ending::new(claim, DeletionReason::Requested, "the NodeClaim was deleted");
-        return Some(Ending { requested_at: meta.deletion_timestamp, stated: stated_deadline(meta), ..ending });
-    }
-    // Another Node with the same provider id is irrelevant to this claim's own.
-    let nodes = nodes_of(claim, objects);
-    let all = nodes.iter().map(|node| &node.metadata).chain(unreadable::nodes_of(claim, objects).map(|odd| &odd.metadata));
-    let mut own = all.filter(|meta| claim.node_name() == Some(meta.name.as_str()));
-    let ending = || Ending::new(claim, DeletionReason::Requested, "the Node was deleted");
-    own.any(ObjectMeta::is_deleting).then(|| with_stated_deadline(ending(), claim, objects))
+fn requested(claim: &Claim, objects: &ClusterObjects) -> Option<Ending> {
+    whittle_claims::requested(claim, objects).map(|request| ending_of(claim, request))
+}
+
+pub(crate) fn ending_of(claim: &Claim, request: Requested) -> Ending {
+    let Requested { message, at, deadline } = request;
+    Ending { requested_at: at, stated: deadline, ..Ending::new(claim, DeletionReason::Requested, message) }
 }
 
 /// Why a live claim has to be deleted now, if so.

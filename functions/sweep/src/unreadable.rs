@@ -4,7 +4,7 @@ use crate::compare::{ALL_MISSING_PATIENCE, Missing, SIGHTING_INTERVAL, owner_of}
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, labels};
-use whittle_claims::{Claim, Phase, Stored};
+use whittle_claims::{Claim, Phase, Stored, object_of};
 use whittle_ec2::instance::Instance;
 use whittle_ports::ObjectKind;
 use whittle_units::{SignedDuration, Timestamp};
@@ -59,16 +59,8 @@ pub(crate) fn patience(objects: &ClusterObjects) -> SignedDuration {
 
 /// The state of the NodeClaim of a claim.
 pub(crate) fn mirror_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> MirrorState<'a> {
-    if let Some(node_claim) = objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim)) {
-        return MirrorState::There(&node_claim.metadata);
-    }
-    let name = claim.key.name.as_str();
-    let is_its = |odd: &&Unreadable| {
-        let uid = claim.spec.standalone_uid.as_ref();
-        odd.metadata.name == name && uid.is_none_or(|uid| *uid == odd.metadata.uid)
-    };
-    match objects.unreadable_of(NodeClaim::KIND).find(is_its) {
-        Some(odd) => MirrorState::There(&odd.metadata),
+    match object_of(claim, objects) {
+        Some(meta) => MirrorState::There(meta),
         None if objects.lacks_kind(NodeClaim::KIND) || objects.is_unreadable(NodeClaim::KIND, "") => MirrorState::Unknown,
         None => MirrorState::Missing,
     }

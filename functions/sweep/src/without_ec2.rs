@@ -2,10 +2,10 @@
 //! NodeClaims and Nodes a user has deleted, and their pods are drained without EC2: as with Karpenter, neither waits for it.
 
 use crate::Rights;
-use crate::compare::{Findings, is_termination_overdue, requested};
+use crate::compare::{Findings, ending_of, is_termination_overdue};
 use crate::execute::Executor;
 use whittle_api::ClusterObjects;
-use whittle_claims::{Claim, Stored};
+use whittle_claims::{Claim, Stored, requested_of_serving};
 use whittle_ports::{ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, HandleError, Listing, Report, Scope, record_decisions};
 use whittle_units::{ClusterName, Timestamp};
 
@@ -35,9 +35,7 @@ async fn honour_requests<P: Rights>(ports: P, cluster: &ClusterName, report: &mu
 /// What claims and objects show without EC2. Pure.
 fn find(claims: &[Stored<Claim>], objects: &ClusterObjects, now: Timestamp) -> Findings {
     let all = || claims.iter().map(|stored| &stored.value);
-    // The table may be older than the cluster: a claim without machine or Node waits until EC2 shows the machine.
-    let serves = |claim: &&Claim| claim.deletion.is_none() && claim.machine().is_some() && claim.node_name().is_some();
-    let end = all().filter(|claim| claim.is_live()).filter(serves).filter_map(|claim| requested(claim, objects)).collect();
+    let end = all().filter_map(|claim| Some(ending_of(claim, requested_of_serving(claim, objects)?))).collect();
     let terminate = all().filter(|claim| is_termination_overdue(claim, now)).map(|claim| claim.key.name.clone()).collect();
     Findings { end, terminate, ..Findings::default() }
 }

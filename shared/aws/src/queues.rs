@@ -32,7 +32,7 @@ impl QueueUrls {
             Doorbell::Schedule { .. } => &self.plan,
             Doorbell::Consolidate { .. } => &self.consolidate,
             Doorbell::Launch { .. } => &self.launch,
-            Doorbell::Register { .. } => &self.nodes,
+            Doorbell::Register { .. } | Doorbell::Deletions { .. } => &self.nodes,
             Doorbell::Terminate { .. } => &self.terminate,
             Doorbell::Refresh { .. } => &self.refresh,
             Doorbell::Sweep { .. } => &self.sweep,

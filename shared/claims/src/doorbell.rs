@@ -53,6 +53,8 @@ pub enum Doorbell {
     Terminate { cluster: ClusterName, claim: ClaimName },
     /// Node classes, types or prices may have changed.
     Refresh { cluster: ClusterName },
+    /// Nodes or NodeClaims may have been deleted.
+    Deletions { cluster: ClusterName },
     /// Compare everything with everything.
     Sweep {
         cluster: ClusterName,
@@ -83,7 +85,7 @@ impl Doorbell {
             Self::Schedule { .. } => Function::Schedule,
             Self::Consolidate { .. } => Function::Consolidate,
             Self::Launch { .. } => Function::Launch,
-            Self::Register { .. } => Function::Register,
+            Self::Register { .. } | Self::Deletions { .. } => Function::Register,
             Self::Terminate { .. } => Function::Terminate,
             Self::Refresh { .. } => Function::Refresh,
             Self::Sweep { .. } => Function::Sweep,
@@ -98,6 +100,7 @@ impl Doorbell {
             | Self::Register { cluster, .. }
             | Self::Terminate { cluster, .. }
             | Self::Refresh { cluster }
+            | Self::Deletions { cluster }
             | Self::Sweep { cluster, .. } => cluster,
         }
     }
@@ -213,6 +216,10 @@ mod tests {
             assert!(serde_json::from_str::<Doorbell>(&tick).is_ok_and(|read| read.is_tick()), "{bell}");
         }
         assert!(!Doorbell::Schedule { cluster: cluster() }.is_tick(), "a cluster has one in flight");
+        let deletions = Doorbell::Deletions { cluster: cluster() };
+        let body = serde_json::to_string(&deletions).expect("plain data");
+        assert_eq!(body, r#"{"bell":"deletions","cluster":"demo"}"#);
+        assert_eq!((deletions.function(), deletions.is_tick(), deletions.queue_delay()), (Function::Register, false, None));
     }
 
     #[test]

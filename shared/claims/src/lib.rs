@@ -8,6 +8,7 @@ mod phase; // how far it has come, and the data of each phase
 mod machine; // its transitions, each from an event
 mod timing; // those that depend on time alone
 mod mirror; // the NodeClaim object that shows it
+mod requested; // its deletion, by a user
 
 // Functions, and the messages between them.
 mod function; // their names and limits
@@ -61,6 +62,7 @@ pub use mirror::{annotations_of, holds, labels_of, mirror, stated_deadline};
 pub use phase::Phase;
 pub use pool_health::{LaunchOutcome, PoolHealth, update_health};
 pub use record::{FenceFacts, NodeClassRecord, Record, Sighting};
+pub use requested::{Requested, object_of, requested, requested_of_serving};
 pub use shard::{SHARDS, shard_of};
 pub use stock_out::{OfferingKey, StockOut};
 pub use tick::TickFacts;

@@ -16,6 +16,8 @@ pub enum Work {
     Cluster(ClusterName),
     /// The same, where nothing is known to have happened.
     Tick(ClusterName),
+    /// Drain what users have deleted in a cluster.
+    Deletions(ClusterName),
     /// Launch these claims; all that are due when the list is empty.
     Launch(ClusterName, Vec<ClaimName>),
     /// Terminate this claim.
@@ -30,9 +32,11 @@ impl Work {
     /// The cluster, if the work names one.
     pub const fn cluster(&self) -> Option<&ClusterName> {
         match self {
-            Self::Cluster(cluster) | Self::Tick(cluster) | Self::Launch(cluster, _) | Self::Terminate(ClaimKey { cluster, .. }) => {
-                Some(cluster)
-            }
+            Self::Cluster(cluster)
+            | Self::Tick(cluster)
+            | Self::Deletions(cluster)
+            | Self::Launch(cluster, _)
+            | Self::Terminate(ClaimKey { cluster, .. }) => Some(cluster),
             Self::Uninstall(request) => Some(&request.cluster),
             Self::Notice(_) => None,
         }
@@ -203,14 +207,15 @@ fn add_work(items: &mut Vec<WorkItem>, work: Work, message_id: String) {
 /// Keeps the work on the first cluster of a batch, and sends doorbells for the others, which get separate invocations.
 pub(crate) fn forward_other_clusters(function: Function, decoded: &mut Decoded) {
     let first = decoded.work.first().and_then(|item| item.work.cluster()).cloned();
-    let (own, others): (Vec<WorkItem>, Vec<WorkItem>) = std::mem::take(&mut decoded.work)
-        .into_iter()
-        .partition(|item| !matches!(item.work, Work::Cluster(_) | Work::Tick(_)) || item.work.cluster() == first.as_ref());
+    let (own, others): (Vec<WorkItem>, Vec<WorkItem>) = std::mem::take(&mut decoded.work).into_iter().partition(|item| {
+        !matches!(item.work, Work::Cluster(_) | Work::Tick(_) | Work::Deletions(_)) || item.work.cluster() == first.as_ref()
+    });
     decoded.work = own;
     for WorkItem { work, message_ids } in others {
         let doorbell = match work {
             Work::Cluster(cluster) if function == Function::Register => Some(Doorbell::register(cluster)),
             Work::Cluster(cluster) if function == Function::Sweep => Some(Doorbell::sweep(cluster)),
+            Work::Deletions(cluster) => Some(Doorbell::Deletions { cluster }),
             work => work.cluster().and_then(|cluster| own_doorbell(function, cluster.clone())),
         };
         decoded.doorbells.extend(doorbell.map(|doorbell| DoorbellToSend { doorbell, message_ids }));
@@ -266,6 +271,7 @@ fn work_of_message(function: Function, body: &str, clusters: &[ClusterName]) -> 
         | (Function::Sweep, Doorbell::Sweep { cluster, is_tick: false }) => Ok(Work::Cluster(cluster)),
         (Function::Register, Doorbell::Register { cluster, is_tick: true })
         | (Function::Sweep, Doorbell::Sweep { cluster, is_tick: true }) => Ok(Work::Tick(cluster)),
+        (Function::Register, Doorbell::Deletions { cluster }) => Ok(Work::Deletions(cluster)),
         (Function::Launch, Doorbell::Launch { cluster, claims }) => Ok(Work::Launch(cluster, claims)),
         (Function::Terminate, Doorbell::Terminate { cluster, claim }) => Ok(Work::Terminate(ClaimKey { cluster, name: claim })),
         (_, doorbell) => Err(NoWork::Unreadable(format!("{} does not handle {doorbell:?}", function.name()))),
@@ -352,7 +358,10 @@ mod tests {
         let (run, quiet) = (Work::Cluster("a".into()), Work::Tick("a".into()));
         check(Function::Register, &batch(&[&body(&tick("a"))]), &[(quiet, &["m0"])]);
         check(Function::Register, &batch(&[&body(&tick("a")), &body(&bell("a"))]), &[(run, &["m0", "m1"])]);
-        for other in [bell("b"), tick("b")] {
+        let deletions = |cluster: &str| Doorbell::Deletions { cluster: cluster.into() };
+        let both = batch(&[&body(&deletions("a")), &body(&bell("a")), &body(&deletions("a"))]);
+        check(Function::Register, &both, &[(Work::Deletions("a".into()), &["m0", "m2"]), (Work::Cluster("a".into()), &["m1"])]);
+        for other in [bell("b"), tick("b"), deletions("b")] {
             check_doorbells(Function::Register, &batch(&[&body(&tick("a")), &body(&other)]), &[(other, &["m1"])]);
         }
     }

@@ -11,6 +11,7 @@ const QUEUES: &[(&str, &str)] = &[
     ("Consolidate", "ConsolidateQueue"),
     ("Launch", "LaunchQueue"),
     ("Register", "NodesQueue"),
+    ("Deletions", "NodesQueue"),
     ("Terminate", "TerminateQueue"),
     ("Refresh", "RefreshQueue"),
     ("Sweep", "SweepQueue"),

@@ -1,0 +1,66 @@
+//! Drains what users delete. `sweep` does so as well, but with one cluster nobody reads its queue, and its ticks may look at Nodes that
+//! were read before (ADR 0059, 0071): the relay rings here instead.
+
+use crate::{Rights, TIME_PER_BATCH, count_disruption};
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Requested, Stored, Uninstall, requested_of_serving, step};
+use whittle_ports::{
+    CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterReader, HandleError, Queues, RecordReader, Report, Scope, Settings, concurrently,
+    record_decisions, save, unless_conflict, write_mirror,
+};
+use whittle_units::ClusterName;
+
+/// Drains the machines of a cluster whose Node or NodeClaim a user has deleted. While the cluster is uninstalled, or Karpenter runs there,
+/// that is for `sweep` to decide.
+pub async fn deletions<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
+    let mut report = Report::default();
+    if settings.is_shadow() || ports.store().read::<Uninstall>(cluster, Uninstall::NAME).await?.is_some() {
+        return Ok(report);
+    }
+    let claims = ports.store().list(cluster).await?;
+    if claims.is_empty() {
+        return Ok(report);
+    }
+    let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
+    if objects.running_karpenter(ports.clock().now()).is_some() {
+        return Ok(report);
+    }
+    let found: Vec<(&Stored<Claim>, Requested)> =
+        claims.iter().filter_map(|claim| Some((claim, requested_of_serving(&claim.value, &objects)?))).collect();
+    let mut outcome = Ok(());
+    for some in found.chunks(CONCURRENT_REQUESTS) {
+        if !ports.clock().has_time_for(TIME_PER_BATCH) {
+            report.hand_over();
+            break;
+        }
+        for ended in concurrently(some.iter().map(|(claim, request)| end(ports, claim, request))).await {
+            match ended {
+                Ok(part) => report.absorb(part),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+    }
+    let recorded = record_decisions(ports.store(), cluster, &report.decisions).await;
+    recorded.count_failure(&mut report, "decisions_unrecorded");
+    if !report.decisions.is_empty() {
+        // Their pods need places elsewhere.
+        ports.queues().send_now(Doorbell::Schedule { cluster: cluster.clone() }).await?;
+    }
+    outcome.map(|()| report)
+}
+
+/// Requests the deletion of a claim. One that was changed meanwhile is left to the next look.
+async fn end<P: Rights>(ports: P, claim: &Stored<Claim>, request: &Requested) -> Result<Report, HandleError> {
+    let (now, mut report) = (ports.clock().now(), Report::default());
+    let at = request.at.map_or(now, |at| at.min(now));
+    let mut deletion = claim.value.deletion_for(DeletionReason::Requested, request.message, at);
+    deletion.deadline = request.deadline.or(deletion.deadline);
+    let next = step(&claim.value, &Event::DeletionRequested(deletion), now)?;
+    let Some(ended) = unless_conflict(save(ports.store(), claim, next).await)? else { return Ok(report) };
+    let key = ended.value.key.clone();
+    report.decide(now, DecisionKind::Disrupted, format!("nodeclaim/{}", key.name), request.message);
+    report.count("ended");
+    count_disruption(&mut report, &ended.value);
+    ports.queues().send_now(Doorbell::Terminate { cluster: key.cluster, claim: key.name }).await?;
+    write_mirror(ports.cluster(), &ended.value).await.count_failure(&mut report, "mirrors_failed");
+    Ok(report)
+}
