@@ -45,7 +45,8 @@ impl Functions for Printing {
             let result = wiring::run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await;
             let cluster = ports.cluster();
             let namespace = settings.metrics_namespace.as_str();
-            let run = Telemetry { at: ports.now(), function, cluster: cluster.as_str(), level: settings.metrics, namespace };
+            let run =
+                Telemetry { at: ports.now(), function, cluster: cluster.as_str(), level: settings.metrics, namespace, is_alone: false };
             let lines = telemetry::lines(&run, Duration::from_millis(100), &result);
             points.lock().unwrap().extend(lines.iter().flat_map(Point::of_line));
             wiring::outcome(result)
@@ -175,12 +176,22 @@ fn half_of_the_calls_of_sweep_are_too_few_however_many_clusters_there_are() {
 }
 
 /// What CloudWatch gets of runs of a function that fail for a cluster, each so many seconds from a first minute to a last.
-fn failures(function: Function, cluster: &str, error: &HandleError, (from, until, every): (i64, i64, usize)) -> Vec<Point> {
+fn failures(function: Function, cluster: &str, error: &HandleError, minutes: (i64, i64, usize)) -> Vec<Point> {
+    failing_runs((function, false), cluster, error, minutes)
+}
+
+/// The same of runs that may be alone: nothing repeats them before the next tick.
+fn failing_runs(
+    (function, is_alone): (Function, bool),
+    cluster: &str,
+    error: &HandleError,
+    (from, until, every): (i64, i64, usize),
+) -> Vec<Point> {
     let outcome = Err(error.clone());
     let runs = (from * 60..until * 60).step_by(every);
     let lines = runs.flat_map(|second| {
         let at = Timestamp::from_second(second).unwrap();
-        let run = Telemetry { at, function, cluster, level: Level::Basic, namespace: "Whittle" };
+        let run = Telemetry { at, function, cluster, level: Level::Basic, namespace: "Whittle", is_alone };
         telemetry::lines(&run, Duration::from_millis(100), &outcome)
     });
     lines.flat_map(|line| Point::of_line(&line)).collect()
@@ -220,6 +231,22 @@ fn what_needs_a_person_is_told_of_the_function_whose_failures_come_most_seldom()
     let points = failures(Function::Consolidate, "prod", &may_pass, (0, 30, every));
     let Some(on) = on_at("FailedRunsAlarm", &points, [10, 20, 30]) else { return };
     assert!(on.iter().all(Vec::is_empty), "as long as it may pass: {on:?}");
+}
+
+/// Of one cluster the tick of `sweep` is the run, and nothing repeats it (ADR 0071): one failure a minute, four in some five minutes.
+#[test]
+fn ticks_of_sweep_that_fail_for_the_only_cluster_are_told_and_an_outage_of_a_minute_and_a_half_is_not() {
+    let may_pass = HandleError::Store(StoreError::Throttled { what: "the claims".to_owned() });
+    let of_sweep = |is_alone, minutes| failing_runs((Function::Sweep, is_alone), "prod", &may_pass, minutes);
+    let on = |points: &[Point]| on_at("FailedRunsAlarm", points, [5, 10, 20, 25, 40]);
+    let Some(told) = on(&of_sweep(true, (0, 35, 63))) else { return };
+    let (none, prod): (&[&str], &[&str]) = (&[], &["prod"]);
+    assert_eq!(told, [none, prod, prod, prod, none], "each counts two");
+    let once = on(&of_sweep(false, (0, 35, 63))).expect("there is a template");
+    assert_eq!(once[3], none, "the four from minute 20 to 25 would be too few");
+    // Ticks at its begin and a minute later, across the border of two periods.
+    let short = on(&of_sweep(true, (4, 6, 60))).expect("there is a template");
+    assert!(short.iter().all(Vec::is_empty), "{short:?}");
 }
 
 #[test]

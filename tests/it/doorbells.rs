@@ -140,7 +140,9 @@ fn reviewed_pod(body: &[u8]) -> Option<String> {
 async fn review(rung: &Rung, told: &Times, request: http::Request<Incoming>) -> http::Response<Full<Bytes>> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.expect("the body arrives").to_bytes();
-    let settings = Settings { clusters: vec![CLUSTER.into()], relay_secrets: vec![STORED.to_owned()], ..Settings::default() };
+    // For one alone, deletions ring `register`.
+    let clusters = vec![CLUSTER.into(), "second".into()];
+    let settings = Settings { clusters, relay_secrets: vec![STORED.to_owned()], ..Settings::default() };
     let ports = Adapters { store: &(), cloud: &(), cluster: &(), queues: rung, clock: &Now };
     let request = Request { path: &path, body: &body, signed_by: None, alias: None };
     let (response, _) = whittle_relay::handle(ports, &settings, &Recent::new(), request).await.expect("the handler answers");

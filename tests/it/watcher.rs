@@ -128,7 +128,8 @@ impl Rung {
         }
         // tidy: allow(sleep), because the relay is slow
         tokio::time::sleep(Duration::from_millis(self.slow.load(Ordering::Relaxed))).await;
-        let settings = Settings { clusters: vec![CLUSTER.into()], ..Settings::default() };
+        // For one alone, deletions ring `register`.
+        let settings = Settings { clusters: vec![CLUSTER.into(), "second".into()], ..Settings::default() };
         let ports = Adapters { store: &(), cloud: &(), cluster: &(), queues: self, clock: &Now };
         let signed_by = is_signed.then_some("arn:aws:sts::111122223333:assumed-role/watcher/pod");
         let request = Request { path: &path, body: &body, signed_by, alias: Some(CLUSTER) };

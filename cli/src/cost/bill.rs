@@ -12,6 +12,8 @@ use whittle_sim::Function;
 pub(super) const BUSY_HOURS: f64 = 8.0;
 /// Requests a minute of Lambda to a queue in which nothing is: five pollers that wait for twenty seconds each, as AWS documents.
 const POLLS: f64 = 15.0;
+/// Standard queues that Lambda does not poll where there is one cluster: that of `sweep`, whose tick is the run (ADR 0071).
+pub(super) const UNREAD_BY_ONE: f64 = 1.0;
 /// Queues of the template, standard and FIFO.
 pub(super) const QUEUES: (f64, f64) = (5.0, 2.0);
 /// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as
@@ -71,7 +73,8 @@ pub(super) fn month(simulated: &Simulated, size: &Size, architecture: Architectu
     let average = |part: fn(&Use) -> f64| of(part) / HOURS_A_MONTH;
     let gb_second = if architecture == Architecture::Arm { prices::GB_SECOND_ARM } else { prices::GB_SECOND_X86 };
     let polls = |queues: f64| POLLS * 60.0 * HOURS_A_MONTH * queues;
-    let requests = [polls(QUEUES.0), polls(QUEUES.1), of(|used| used.standard), of(|used| used.fifo)];
+    let standard = if size.clusters == 1 { QUEUES.0 - UNREAD_BY_ONE } else { QUEUES.0 };
+    let requests = [polls(standard), polls(QUEUES.1), of(|used| used.standard), of(|used| used.fifo)];
     // The tier is used up by all requests alike.
     let free_share = (free::SQS / requests.iter().sum::<f64>().max(1.0)).min(1.0);
     let queue = |name, quantity: f64, price| line(name, quantity, "requests", price, quantity * free_share);

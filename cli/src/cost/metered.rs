@@ -43,7 +43,8 @@ impl Functions for Metered {
             let result = wiring::run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await;
             let cluster = ports.cluster();
             let namespace = settings.metrics_namespace.as_str();
-            let run = Telemetry { at: ports.now(), function, cluster: cluster.as_str(), level: settings.metrics, namespace };
+            let run =
+                Telemetry { at: ports.now(), function, cluster: cluster.as_str(), level: settings.metrics, namespace, is_alone: false };
             printed.lock().unwrap_or_else(PoisonError::into_inner).add(&run, &result);
             wiring::outcome(result)
         }

@@ -86,6 +86,13 @@ fn ticks_of_a_deployment_with_one_cluster_work_themselves() {
     let minutes = 60.0 * HOURS_A_MONTH;
     let ticks = line(&one, "Scheduler").quantity;
     assert!((line(&two, "Scheduler").quantity - ticks).abs() < 1e-9 && ticks > 2.0 * minutes, "those of schedule, sweep and refresh");
+    let polls = |of: &Computed| line(of, "SQS, polls of empty standard queues").quantity;
+    assert!(
+        (polls(&two) - polls(&one) - 15.0 * minutes).abs() < 1e-3,
+        "nobody reads the queue of sweep: {} of {}",
+        polls(&one),
+        polls(&two)
+    );
     let invocations = line(&one, "Lambda, invocations").quantity;
     assert!(invocations >= ticks && invocations < 1.1 * ticks, "a tick is a run: {invocations} of {ticks}");
 }
@@ -142,6 +149,9 @@ fn queues_memory_and_alarms_are_those_of_the_template() {
         basic += if text.contains("Condition: WantsAll") { 0 } else { metrics };
     }
     assert_eq!(bill::WATCHED, (f64::from(basic), f64::from(all)));
+    let unread = "Enabled: !If [HasOneCluster, false, true]";
+    assert!(section("Sweep").contains(unread) && TEMPLATE.matches(" Enabled: !If").count() == 1);
+    assert!((bill::UNREAD_BY_ONE - 1.0).abs() < 1e-9);
     let mapped = TEMPLATE.matches("Queue: !GetAtt").count();
     let fifo = ["PlanQueue", "ConsolidateQueue"].iter().filter(|name| section(name).contains("FifoQueue: true")).count();
     assert_eq!(bill::QUEUES, (f64::from(u32::try_from(mapped - fifo).unwrap()), f64::from(u32::try_from(fifo).unwrap())));

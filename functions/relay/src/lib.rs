@@ -215,12 +215,21 @@ fn message(status: u16, text: &str) -> Response {
 /// Authenticates a request and derives its doorbells. Pure.
 pub fn decide(settings: &Settings, request: Request<'_>, now: Timestamp) -> Result<Verdict, Refusal> {
     // Authentication first: an unauthenticated caller learns nothing about clusters or sizes.
-    match authenticated(settings, request)? {
+    let mut verdict = match authenticated(settings, request)? {
         Caller::Webhook(cluster) => verdict_of_review(cluster, request.body),
         // Something of the user's own may also forward what an API server sends it.
         Caller::Signed(cluster) if is_review(request.body) => verdict_of_review(cluster, request.body),
         Caller::Signed(cluster) | Caller::Watcher(cluster) => verdict_of_post(cluster, request.body, now),
+    }?;
+    // Nobody reads the queue of `sweep` where one cluster is served: `register` drains what is deleted (ADR 0071).
+    if settings.clusters.len() == 1 {
+        for ring in &mut verdict.rings {
+            if let Doorbell::Sweep { cluster, .. } = &ring.doorbell {
+                ring.doorbell = Doorbell::Deletions { cluster: cluster.clone() };
+            }
+        }
     }
+    Ok(verdict)
 }
 
 /// Whether a signed body is to be read as an AdmissionReview: only that may be larger than what a watcher posts.

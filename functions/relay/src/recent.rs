@@ -3,22 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use whittle_claims::{Doorbell, Function};
-use whittle_units::{ClusterName, SignedDuration, Timestamp};
+use whittle_claims::Doorbell;
+use whittle_units::{SignedDuration, Timestamp};
 
 /// An environment sends at most one doorbell of a cluster for a function to be delivered in this time, and what is left out is told by one
 /// that is delivered at most this much later.
 const EVERY: SignedDuration = SignedDuration::from_secs(1);
 
-/// When the last doorbell of each cluster for each function is delivered. An environment that forgets only sends more of them.
+/// When the last doorbell of each kind and cluster is delivered. An environment that forgets only sends more of them.
 #[derive(Debug, Default)]
-pub struct Recent(Mutex<BTreeMap<Key, Timestamp>>);
-
-type Key = (Function, ClusterName);
-
-fn key(doorbell: &Doorbell) -> Key {
-    (doorbell.function(), doorbell.cluster().clone())
-}
+pub struct Recent(Mutex<BTreeMap<Doorbell, Timestamp>>);
 
 impl Recent {
     /// Nothing was sent yet.
@@ -30,7 +24,7 @@ impl Recent {
     /// How long a doorbell is to be delayed beyond `due`, when it can tell of what happens now; `None` if one that was sent before is
     /// delivered after that.
     pub(crate) fn delay(&self, doorbell: &Doorbell, due: Timestamp) -> Option<SignedDuration> {
-        let sent = self.lock().get(&key(doorbell)).copied();
+        let sent = self.lock().get(doorbell).copied();
         match sent {
             // A clock that was set back by more says nothing; by less, the tick finds what seemed to be covered.
             Some(delivered) if delivered > due && delivered <= due + EVERY => None,
@@ -41,10 +35,10 @@ impl Recent {
 
     /// A doorbell was sent, and is delivered then.
     pub(crate) fn sent(&self, doorbell: &Doorbell, delivered: Timestamp) {
-        self.lock().insert(key(doorbell), delivered);
+        self.lock().insert(doorbell.clone(), delivered);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Timestamp>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Doorbell, Timestamp>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,12 +81,15 @@ mod tests {
     }
 
     #[test]
-    fn neither_clusters_nor_functions_hide_each_other() {
+    fn neither_clusters_nor_functions_nor_what_they_are_rung_for_hide_each_other() {
         let (recent, now) = (Recent::new(), Timestamp::UNIX_EPOCH);
         recent.sent(&Doorbell::sweep("a".into()), now + EVERY);
         assert_eq!(recent.delay(&Doorbell::sweep("a".into()), now), None);
         for other in [Doorbell::sweep("b".into()), Doorbell::register("a".into())] {
             assert_eq!(recent.delay(&other, now), Some(SignedDuration::ZERO));
         }
+        recent.sent(&Doorbell::register("a".into()), now + EVERY);
+        let deletions = Doorbell::Deletions { cluster: "a".into() };
+        assert_eq!(recent.delay(&deletions, now), Some(SignedDuration::ZERO), "a run for Nodes that join looks for no deletions");
     }
 }

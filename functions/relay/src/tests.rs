@@ -9,7 +9,7 @@ const SECRET: &str = "s3cret-path";
 const DEMO: &str = "177c6c8cedfbbfd05052cbb9410fb36a6f7ff7b23036e69e268c2d8d2c6114b0";
 
 fn settings() -> Settings {
-    Settings { clusters: vec!["demo".into()], relay_secrets: vec![SECRET.to_owned()], ..Settings::default() }
+    Settings { clusters: vec!["demo".into(), "second".into()], relay_secrets: vec![SECRET.to_owned()], ..Settings::default() }
 }
 
 fn review(resource: &str, dry_run: bool) -> Vec<u8> {
@@ -177,6 +177,31 @@ fn a_deletion_is_looked_at_once_it_is_stored() {
         let ring = Ring { delay: SignedDuration::from_secs(1), is_gathered: true, ..Ring::now(Doorbell::sweep("demo".into())) };
         assert_eq!(verdict.rings, [ring], "{resource}");
     }
+}
+
+/// Nobody reads the queue of `sweep` then.
+#[test]
+fn where_one_cluster_is_served_register_is_rung_for_deletions_and_everything_else_stays() {
+    let one = Settings { clusters: vec!["demo".into()], ..settings() };
+    let rings = |settings: &Settings, path: &str, body: &[u8], signed_by: Option<&str>| {
+        let verdict = decide(settings, Request { path, body, signed_by, alias: None }, now()).expect("it is authenticated");
+        assert_eq!(verdict.response.status, 200);
+        verdict.rings
+    };
+    let deletions = Doorbell::Deletions { cluster: "demo".into() };
+    for resource in ["nodes", "nodeclaims"] {
+        let request = serde_json::json!({"uid": "u", "resource": {"resource": resource}, "operation": "DELETE", "oldObject": {}});
+        let body = serde_json::json!({"request": request}).to_string().into_bytes();
+        let ring = Ring { delay: SignedDuration::from_secs(1), is_gathered: true, ..Ring::now(deletions.clone()) };
+        assert_eq!(rings(&one, &format!("/{DEMO}/demo"), &body, None), [ring], "{resource}");
+        let several = rings(&settings(), &format!("/{DEMO}/demo"), &body, None);
+        assert_eq!(several[0].doorbell, Doorbell::sweep("demo".into()), "{resource}");
+    }
+    let posted = post_of("demo", 0, &PostKind::ALL);
+    let (of_one, of_several) = (rings(&one, "/demo", &posted, Some(WATCHER)), rings(&settings(), "/demo", &posted, Some(WATCHER)));
+    let differ = |(one, several): &(Ring, Ring)| one != several;
+    let changed: Vec<(Ring, Ring)> = of_one.into_iter().zip(of_several).filter(differ).collect();
+    assert_eq!(changed, [(Ring::now(deletions), Ring::now(Doorbell::sweep("demo".into())))]);
 }
 
 #[test]

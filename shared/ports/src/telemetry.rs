@@ -16,7 +16,9 @@ const DIMENSION_MAX: usize = 1024;
 const VALUES_MAX: usize = 100;
 
 /// What a failed run counts that needs a person. Its message waits for its queue's visibility timeout, 90 s for `consolidate`: three in
-/// five minutes have to be enough for `FailedRunsAlarm`, which asks for five that may pass (ADR 0069).
+/// five minutes have to be enough for `FailedRunsAlarm`, which asks for five that may pass (ADR 0069). And what a failed run counts that
+/// nothing repeats within its minute: elsewhere each minute has two of them, and five ticks may come in a little more than five minutes
+/// (ADR 0071).
 const WEIGHT_OF_FAIL: u64 = 2;
 
 /// A run whose lines are printed.
@@ -28,6 +30,8 @@ pub struct Telemetry<'a> {
     pub level: Level,
     /// CloudWatch's namespace of the metrics.
     pub namespace: &'a str,
+    /// Whether nothing repeats the run before the next tick, if it fails.
+    pub is_alone: bool,
 }
 
 impl Telemetry<'_> {
@@ -95,7 +99,7 @@ pub fn lines(run: &Telemetry<'_>, took: Duration, outcome: &Result<Report, Handl
 /// The line of a failed run, for alarms. A conflict with newer state is not a failure.
 fn failed_line(run: &Telemetry<'_>, error: &HandleError) -> Value {
     let failed = metrics::FailedRuns::ENTRY;
-    let weight = if error.disposition() == Disposition::Fail { WEIGHT_OF_FAIL } else { 1 };
+    let weight = if run.is_alone || error.disposition() == Disposition::Fail { WEIGHT_OF_FAIL } else { 1 };
     let fields = [
         ("function", json!(run.function.name())),
         (CLUSTER, json!(run.cluster)),
@@ -200,7 +204,7 @@ mod tests {
     }
 
     fn run(function: Function, level: Level) -> Telemetry<'static> {
-        Telemetry { at: Timestamp::UNIX_EPOCH, function, cluster: "prod", level, namespace: metrics::NAMESPACE }
+        Telemetry { at: Timestamp::UNIX_EPOCH, function, cluster: "prod", level, namespace: metrics::NAMESPACE, is_alone: false }
     }
 
     fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> BTreeMap<&'static str, String> {

@@ -157,12 +157,18 @@ fn tick(function: Function, clusters: &[ClusterName]) -> Decoded {
     }
 }
 
-/// The doorbell of work that a schedule requested, and no message: it repeats the work if that fails.
+/// The doorbell of work that a schedule requested, and no message: it repeats the work if that fails. That of `sweep` is not repeated:
+/// nobody reads its queue where there is one cluster, and the next tick does the same (ADR 0071).
 pub(crate) fn doorbell_of_tick(function: Function, item: &WorkItem) -> Option<Doorbell> {
     match &item.work {
-        Work::Cluster(cluster) | Work::Tick(cluster) if item.message_ids.is_empty() => own_doorbell(function, cluster.clone()),
+        Work::Cluster(cluster) if item.message_ids.is_empty() => own_doorbell(function, cluster.clone()),
         _ => None,
     }
+}
+
+/// Whether a schedule requested the work, and the next tick alone repeats it.
+pub(crate) fn is_left_to_next_tick(item: &WorkItem) -> bool {
+    matches!(item.work, Work::Tick(_)) && item.message_ids.is_empty()
 }
 
 fn batch(function: Function, records: &[Value], clusters: &[ClusterName]) -> Result<Decoded, String> {
@@ -402,7 +408,10 @@ mod tests {
             let decoded = tick(function);
             let item = WorkItem { work, message_ids: vec![] };
             assert_eq!((decoded.doorbells, decoded.is_batch), (vec![], false), "{function:?}");
-            assert_eq!(doorbell_of_tick(function, &item), own_doorbell(function, "a".into()), "its queue repeats what failed");
+            let is_repeated_by_a_tick = function == Function::Sweep;
+            let doorbell = own_doorbell(function, "a".into()).filter(|_| !is_repeated_by_a_tick);
+            assert_eq!(doorbell_of_tick(function, &item), doorbell, "its queue repeats what failed: {function:?}");
+            assert_eq!(is_left_to_next_tick(&item), is_repeated_by_a_tick, "{function:?}");
             assert_eq!(decoded.work, [item], "{function:?}");
         }
         assert_eq!(tick(Function::Sweep).ticked, one, "which rings others");
@@ -418,6 +427,7 @@ mod tests {
             doorbell_of_tick(Function::Sweep, &WorkItem { work, message_ids })
         };
         assert_eq!(of(Work::Tick("a".into()), &["m0"]), None, "its message comes again");
+        assert!(!is_left_to_next_tick(&WorkItem { work: Work::Tick("a".into()), message_ids: vec!["m0".to_owned()] }));
         let request = UninstallRequest { cluster: "a".into(), nodes: whittle_claims::LeftNodes::Keep, dry_run: true };
         assert_eq!(of(Work::Uninstall(request), &[]), None);
         assert_eq!(of(Work::Notice("{}".to_owned()), &[]), None);

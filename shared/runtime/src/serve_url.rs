@@ -73,7 +73,7 @@ where
         };
         if is_counted {
             let (work, took) = (Work::Notice(String::new()), start.elapsed());
-            for line in telemetry::lines((shell.clock.now(), &shell.settings), function, &work, took, &outcome) {
+            for line in telemetry::lines((shell.clock.now(), &shell.settings), function, (&work, false), took, &outcome) {
                 println!("{line}");
             }
         }

@@ -39,17 +39,17 @@ pub(crate) fn add_batches(report: &mut Report, batches: &[BegunBatch]) {
     }
 }
 
-/// The lines of one work item: one with its outcome, and one per set of labels. The settings name the metrics that CloudWatch gets, and
-/// their namespace.
+/// The lines of one work item, which may be left to the next tick if it fails: one with its outcome, and one per set of labels. The
+/// settings name the metrics that CloudWatch gets, and their namespace.
 pub fn lines(
     (at, settings): (Timestamp, &Settings),
     function: Function,
-    work: &Work,
+    (work, is_alone): (&Work, bool),
     took: Duration,
     outcome: &Result<Report, HandleError>,
 ) -> Vec<Value> {
     let cluster = work.cluster().map_or("all", |cluster| cluster.as_str());
-    let run = Telemetry { at, function, cluster, level: settings.metrics, namespace: &settings.metrics_namespace };
+    let run = Telemetry { at, function, cluster, level: settings.metrics, namespace: &settings.metrics_namespace, is_alone };
     telemetry::lines(&run, took, outcome)
 }
 
@@ -62,7 +62,8 @@ mod tests {
     fn a_run_for_no_single_cluster_is_of_all() {
         let settings = Settings::default();
         let of = |work: &Work| {
-            let lines = lines((Timestamp::UNIX_EPOCH, &settings), Function::Interrupt, work, Duration::ZERO, &Ok(Report::default()));
+            let lines =
+                lines((Timestamp::UNIX_EPOCH, &settings), Function::Interrupt, (work, false), Duration::ZERO, &Ok(Report::default()));
             lines[0]["cluster"].clone()
         };
         assert_eq!(of(&Work::Notice(String::new())), "all");
@@ -104,7 +105,7 @@ mod tests {
         let printed = |settings: &Settings| {
             let failed = Err(HandleError::PlanRefused { cluster: "prod".to_owned(), reason: "r".to_owned() });
             let work = Work::Cluster("prod".into());
-            let lines = lines((Timestamp::UNIX_EPOCH, settings), Function::Launch, &work, Duration::ZERO, &failed);
+            let lines = lines((Timestamp::UNIX_EPOCH, settings), Function::Launch, (&work, false), Duration::ZERO, &failed);
             lines.iter().filter_map(|line| Some(line["_aws"]["CloudWatchMetrics"][0]["Namespace"].as_str()?.to_owned())).collect::<Vec<_>>()
         };
         assert_eq!(printed(&Settings::default()), ["Whittle"]);

@@ -1,6 +1,6 @@
 //! Requirements on the transformed template: which role may terminate machines, no lost messages, no lost state.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The only function whose role may terminate instances.
@@ -315,6 +315,11 @@ fn mappings(template: &Value, broken: &mut Vec<String>) {
         }
         if !one_or_many(&properties["FunctionResponseTypes"]).contains(&"ReportBatchItemFailures") {
             broken.push(format!("{name} does not report failures one by one"));
+        }
+        // Nobody sends to `sweep` where there is one cluster: its tick is the run (ADR 0071).
+        let may_be_off = function == "Sweep" && properties["Enabled"] == json!({"Fn::If": ["HasOneCluster", false, true]});
+        if !(properties["Enabled"].is_null() || properties["Enabled"] == true || may_be_off) {
+            broken.push(format!("{name} is switched off: what is sent to {queue} is never read"));
         }
     }
 }

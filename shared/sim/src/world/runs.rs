@@ -16,7 +16,7 @@ pub(super) struct Running {
     pub(super) chain: Chain,
     /// The batch of messages in the same invocation.
     pub(super) batch: Option<u64>,
-    /// What repeats the work if it fails, where a schedule requested it and no message.
+    /// What repeats the work if it fails, where a schedule requested it and no message; that of `sweep` is left to the next tick.
     pub(super) tick: Option<Doorbell>,
 }
 
@@ -68,7 +68,9 @@ impl World {
                 }
                 self.queues.return_to_queue(task, now, &reason);
                 self.log(LineKind::Fault, format!("{} failed: {reason}", running.function));
-                if let Some(doorbell) = running.tick.filter(|_| may_pass) {
+                // Nobody reads the queue of `sweep` where a tick is the run: the next tick does the same.
+                let repeated = running.tick.filter(|_| may_pass && running.function != Function::Sweep);
+                if let Some(doorbell) = repeated {
                     self.ring_by_schedule(doorbell);
                 }
             }

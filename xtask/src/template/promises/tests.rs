@@ -50,6 +50,24 @@ fn a_valid_template_has_no_findings() {
     assert_eq!(broken(&valid_template()), Vec::<String>::new());
 }
 
+/// That of `sweep` may be off where there is one cluster, and no other.
+#[test]
+fn a_queue_that_is_not_read_is_reported() {
+    let enabled = "/Resources/Mapping/Properties/Enabled";
+    let by_clusters = json!({"Fn::If": ["HasOneCluster", false, true]});
+    check(enabled, json!(false), "is switched off");
+    check(enabled, by_clusters.clone(), "is switched off");
+    let of_sweep = |value: &Value| {
+        let mut template = valid_template();
+        template["Resources"]["Sweep"] = template["Resources"]["Terminate"].clone();
+        template["Resources"]["Mapping"]["Properties"]["FunctionName"] = json!({"Ref": "Sweep"});
+        template["Resources"]["Mapping"]["Properties"]["Enabled"] = value.clone();
+        broken(&template).iter().any(|one| one.contains("is switched off"))
+    };
+    assert!(!of_sweep(&by_clusters) && !of_sweep(&json!(true)));
+    assert!(of_sweep(&json!({"Fn::If": ["HasOneCluster", true, false]})) && of_sweep(&json!(false)));
+}
+
 const STATEMENTS: &str = "/Resources/TerminateRole/Properties/Policies/0/PolicyDocument/Statement/-";
 
 #[test]

@@ -28,6 +28,8 @@ const LAMBDA: &str = "/2015-03-31";
 
 /// All causes, one after the other; a pod `web` runs.
 pub(super) async fn all(stage: &Stage<'_>) -> Result<()> {
+    // That of `sweep` is off where a deployment has one cluster; its queue is to be read here, as with several.
+    switch_mappings(stage, true).await?;
     messages_are_given_up(stage).await?;
     queues_are_not_read(stage).await?;
     functions_do_not_start(stage).await?;
