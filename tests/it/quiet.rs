@@ -224,7 +224,7 @@ impl Functions {
                 Function::Consolidate => whittle_consolidate::handle(ports, settings, name).await,
                 Function::Schedule => whittle_schedule::handle(ports, settings, name).await,
                 Function::Refresh => whittle_refresh::handle(ports, settings, name).await,
-                _ => whittle_sweep::tick(ports, settings, name).await,
+                _ => whittle_sweep::tick(ports, settings, &whittle_sweep::Looks::new(), name).await,
             };
             let report = report.expect("nothing is in its way");
             if *function == Function::Consolidate && (SETTLED..KEPT_UNTIL).contains(&minute) {

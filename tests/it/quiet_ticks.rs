@@ -102,7 +102,8 @@ impl Scene {
     fn sweeps(&mut self) -> Report {
         self.world.run_for(SignedDuration::from_mins(1));
         let ports = self.world.ports();
-        run(whittle_sweep::tick(Adapters::all(&ports), &Settings::default(), &self.cluster)).expect("nothing is in its way")
+        let looks = whittle_sweep::Looks::new();
+        run(whittle_sweep::tick(Adapters::all(&ports), &Settings::default(), &looks, &self.cluster)).expect("nothing is in its way")
     }
 
     fn deletion(&self) -> Option<DeletionReason> {

@@ -11,6 +11,7 @@ use whittle_ports::metrics::Level;
 use whittle_ports::telemetry::{self, Telemetry};
 use whittle_ports::{Clock, HandleError, Report};
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
+use whittle_sweep::Looks;
 
 /// Bytes of the lines START, END and REPORT that Lambda adds to each invocation.
 pub(super) const PLATFORM_LINES: u64 = 262;
@@ -28,19 +29,22 @@ pub(super) struct Printed {
 pub(super) struct Metered {
     handlers: Arc<Handlers>,
     printed: Arc<Mutex<Printed>>,
+    /// Ticks that follow each other meet in one environment.
+    looks: Arc<Looks>,
 }
 
 impl Metered {
     pub(super) fn new(handlers: Arc<Handlers>, printed: Arc<Mutex<Printed>>) -> Self {
-        Self { handlers, printed }
+        Self { handlers, printed, looks: Arc::default() }
     }
 }
 
 impl Functions for Metered {
     fn call(&self, function: Function, ports: SimPorts, input: Input) -> BoxFuture<'static, Result<(), RunFailure>> {
-        let (settings, printed) = (self.handlers.settings(), Arc::clone(&self.printed));
+        let (settings, printed, looks) = (self.handlers.settings(), Arc::clone(&self.printed), Arc::clone(&self.looks));
         async move {
-            let result = wiring::run(&Cloud { machines: &ports, discovery: &ports }, &ports, &settings, function, input).await;
+            let cloud = Cloud { machines: &ports, discovery: &ports };
+            let result = wiring::run_warm(&looks, &cloud, &ports, &settings, (function, input)).await;
             let cluster = ports.cluster();
             let namespace = settings.metrics_namespace.as_str();
             let run =

@@ -9,6 +9,7 @@ use whittle_ports::{
     LaunchTemplates, Once, Report, Settings, Terminator, ZonalShifts, error_chain,
 };
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
+use whittle_sweep::Looks;
 
 /// All functions, with the settings of an installation.
 #[derive(Debug)]
@@ -81,6 +82,20 @@ pub async fn run<M: MachinePorts, D: Discovery>(
     function: Function,
     input: Input,
 ) -> Result<Report, HandleError> {
+    run_warm(&Looks::new(), cloud, ports, settings, (function, input)).await
+}
+
+/// The same in an environment in which `sweep` has had these looks.
+///
+/// # Errors
+/// As the function.
+pub async fn run_warm<M: MachinePorts, D: Discovery>(
+    looks: &Looks,
+    cloud: &Cloud<'_, M, D>,
+    ports: &SimPorts,
+    settings: &Settings,
+    (function, input): (Function, Input),
+) -> Result<Report, HandleError> {
     let adapters = Adapters { store: ports, cloud: cloud.machines, cluster: ports, queues: ports, clock: ports };
     match (function, input) {
         (Function::Relay, Input::Review(body)) => {
@@ -108,7 +123,7 @@ pub async fn run<M: MachinePorts, D: Discovery>(
             whittle_refresh::handle(adapters, settings, doorbell.cluster()).await
         }
         (Function::Sweep, Input::Doorbell(Doorbell::Sweep { cluster, is_tick: true })) => {
-            whittle_sweep::tick(adapters, settings, &cluster).await
+            whittle_sweep::tick(adapters, settings, looks, &cluster).await
         }
         (Function::Sweep, Input::Doorbell(doorbell)) => whittle_sweep::handle(adapters, settings, doorbell.cluster()).await,
         _ => Ok(Report::default()),

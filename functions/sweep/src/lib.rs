@@ -12,6 +12,7 @@ mod release; // objects whose machine has ended
 mod standalone; // NodeClaims that users made
 mod unreadable; // what cannot be read counts as existing
 mod without_ec2; // what is done while EC2 does not answer
+mod looks; // where there is nothing, EC2 is not asked each minute
 
 // Leaving a cluster.
 mod uninstall; // machines are drained or released, objects released
@@ -35,6 +36,7 @@ mod reports; // Events on NodeClaims that have no machine
 #[cfg(test)]
 mod tests;
 
+pub use looks::Looks;
 pub use uninstall::uninstall;
 
 use compare::{Findings, SweepInput, compare};
@@ -63,15 +65,21 @@ rights! {
 
 /// Sweeps one cluster, as it is now.
 pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
-    sweep(ports, settings, cluster, Freshness::Newest).await
+    sweep(ports, settings, cluster, Freshness::Newest, None).await
 }
 
-/// The same when nothing is known to have happened (ADR 0059).
-pub async fn tick<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName) -> Result<Report, HandleError> {
-    sweep(ports, settings, cluster, Freshness::Kept).await
+/// The same when nothing is known to have happened (ADR 0059), in an execution environment with these earlier looks.
+pub async fn tick<P: Rights>(ports: P, settings: &Settings, looks: &Looks, cluster: &ClusterName) -> Result<Report, HandleError> {
+    sweep(ports, settings, cluster, Freshness::Kept, Some(looks)).await
 }
 
-async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, freshness: Freshness) -> Result<Report, HandleError> {
+async fn sweep<P: Rights>(
+    ports: P,
+    settings: &Settings,
+    cluster: &ClusterName,
+    freshness: Freshness,
+    looks: Option<&Looks>,
+) -> Result<Report, HandleError> {
     let mut report = Report::default();
     // In shadow mode as well: plans and what they would launch depend on it.
     let shifted = before_all(ports, settings, cluster, &mut report).await?;
@@ -81,7 +89,12 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let uninstalled = go_on_uninstalling(ports, cluster, &shifted, &mut report).await?;
     // Only Nodes that are read anew show whether they are unhealthy.
     let freshness = if settings.node_repair || uninstalled.is_some() { Freshness::Newest } else { freshness };
-    let (read, seen) = read_or_honour(ports, cluster, freshness, uninstalled.is_some(), &mut report).await?;
+    // What is left of an uninstallation is asked for each time.
+    let looks = looks.filter(|_| uninstalled.is_none());
+    let (read, seen) = match looks {
+        Some(looks) => read_as_due(ports, cluster, freshness, looks, &mut report).await?,
+        None => read_or_honour(ports, cluster, freshness, uninstalled.is_some(), &mut report).await?,
+    };
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
         return Ok(report);
@@ -96,6 +109,14 @@ async fn sweep<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterName, 
     let facts = SweepFacts { read, known, blocks, shifted, repair: settings.node_repair, uninstalled, now: ports.clock().now() };
     let find = |objects: &ClusterObjects, nodes: Freshness| compare(&facts.beside(objects, nodes));
     let (objects, mut findings) = seen.compared(ports, cluster, find).await?;
+    if let Some(looks) = looks
+        && !looks::shows_nothing(&objects)
+        && !facts.read.asked_ec2
+    {
+        // Read once more, there is something: it is compared with EC2 by the next tick.
+        looks.forget(cluster);
+        findings = Findings { refresh: findings.refresh, ..Findings::default() };
+    }
     if let Some(left) = uninstalled
         && Safeguard::LeftUnjudged.stops(left.keep_running())
     {
@@ -169,6 +190,9 @@ struct Read {
     /// Those of them that fail EC2's checks; none while these are unavailable.
     statuses: Vec<InstanceStatus>,
     templates: Vec<String>,
+    /// Whether EC2 was asked, and whether it listed all of this.
+    asked_ec2: bool,
+    ec2_listed_all: bool,
     listing: Listing,
     in_use: InUse,
     sightings: Vec<Stored<Sighting>>,
@@ -212,6 +236,24 @@ impl SweepFacts {
     }
 }
 
+/// Reads what is compared, EC2 only as often as it may have something.
+async fn read_as_due<P: Rights>(
+    ports: P,
+    cluster: &ClusterName,
+    freshness: Freshness,
+    looks: &Looks,
+    report: &mut Report,
+) -> Result<(Read, ObjectsRead), HandleError> {
+    if let Some(found) = looks::read_without_ec2(ports, cluster, freshness, looks).await? {
+        report.count("ec2_not_asked");
+        return Ok(found);
+    }
+    let begun = ports.clock().now();
+    let (read, seen) = read_or_honour(ports, cluster, freshness, false, report).await?;
+    looks.note(cluster, begun, &read, &seen.objects);
+    Ok((read, seen))
+}
+
 /// Reads what is compared. While EC2 does not answer, what users have deleted is drained all the same.
 async fn read_or_honour<P: Rights>(
     ports: P,
@@ -237,6 +279,7 @@ async fn read<P: Rights>(
     // Instances first: one that is launched while we read is then not seen without its claim.
     let cloud = ports.cloud();
     let (instances, templates) = futures::join!(cloud.of_cluster(cluster), cloud.launch_templates(cluster));
+    let ec2_listed_all = templates.is_ok();
     let (instances, templates) = (instances?, without_ec2::templates(templates)?);
     let listing = ports.store().listing(cluster).await?;
     let store = ports.store();
@@ -254,7 +297,9 @@ async fn read<P: Rights>(
     let classes = classes?.into_iter().map(|stored| stored.value).collect();
     let health = health?.into_iter().map(|stored| stored.value).collect();
     let (in_use, seen) = (in_use?, seen?);
-    Ok((Read { instances, statuses, templates, listing, in_use, sightings: sightings?, classes, health }, seen))
+    let sightings = sightings?;
+    let read = Read { instances, statuses, templates, asked_ec2: true, ec2_listed_all, listing, in_use, sightings, classes, health };
+    Ok((read, seen))
 }
 
 /// Logs the names of stored claims that cannot be read.

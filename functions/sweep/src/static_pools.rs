@@ -44,7 +44,7 @@ mod tests {
     /// Whether a sweep rings `consolidate`.
     fn rings(world: &TestWorld, settings: &Settings) -> bool {
         let ports = world.ports();
-        block_on(crate::tick(Adapters::all(&ports), settings, &key("a").cluster)).unwrap();
+        block_on(crate::tick(Adapters::all(&ports), settings, &crate::Looks::new(), &key("a").cluster)).unwrap();
         world.doorbells().contains(&Function::Consolidate)
     }
 

@@ -4,6 +4,7 @@ mod checks;
 mod classes;
 mod deadlines;
 mod gauges;
+mod looks;
 mod many;
 mod over_sim;
 mod release;

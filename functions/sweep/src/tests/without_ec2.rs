@@ -13,14 +13,14 @@ use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, at};
 use whittle_units::{ClusterName, InstanceId, SignedDuration};
 
-const INSTANCES: &str = "DescribeInstances";
-const TEMPLATES: &str = "DescribeLaunchTemplates";
+pub(super) const INSTANCES: &str = "DescribeInstances";
+pub(super) const TEMPLATES: &str = "DescribeLaunchTemplates";
 
 /// EC2, with one call that fails.
-struct Failing<'a> {
-    ports: &'a SimPorts,
-    call: &'static str,
-    kind: CloudErrorKind,
+pub(super) struct Failing<'a> {
+    pub(super) ports: &'a SimPorts,
+    pub(super) call: &'static str,
+    pub(super) kind: CloudErrorKind,
 }
 
 impl Failing<'_> {
@@ -77,7 +77,7 @@ impl InstanceTags for Failing<'_> {
 }
 
 /// A sweep during which this call fails.
-fn sweep_without(call: &'static str, kind: CloudErrorKind, simulation: &TestWorld) -> Result<Report, HandleError> {
+pub(super) fn sweep_without(call: &'static str, kind: CloudErrorKind, simulation: &TestWorld) -> Result<Report, HandleError> {
     let ports = simulation.ports();
     let cloud = Failing { ports: &ports, call, kind };
     let adapters = Adapters { store: &ports, cloud: &cloud, cluster: &ports, queues: &ports, clock: &ports };
