@@ -2,7 +2,7 @@
 //! were read before (ADR 0059, 0071): the relay rings here instead.
 
 use crate::{Rights, TIME_PER_BATCH, count_disruption};
-use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Requested, Stored, Uninstall, requested_of_serving, step};
+use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Requested, Stored, Uninstall, requests, step};
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterReader, HandleError, Queues, RecordReader, Report, Scope, Settings, concurrently,
     record_decisions, save, unless_conflict, write_mirror,
@@ -24,8 +24,7 @@ pub async fn deletions<P: Rights>(ports: P, settings: &Settings, cluster: &Clust
     if objects.running_karpenter(ports.clock().now()).is_some() {
         return Ok(report);
     }
-    let found: Vec<(&Stored<Claim>, Requested)> =
-        claims.iter().filter_map(|claim| Some((claim, requested_of_serving(&claim.value, &objects)?))).collect();
+    let found = requests(&claims, &objects);
     let mut outcome = Ok(());
     for some in found.chunks(CONCURRENT_REQUESTS) {
         if !ports.clock().has_time_for(TIME_PER_BATCH) {

@@ -3,6 +3,7 @@
 //! or evicted for that.
 
 use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
+use crate::index::Index;
 use crate::reports::{self, REMIND_INTERVAL, Reports};
 use crate::{hand_over, standalone, unreadable};
 use std::collections::BTreeMap;
@@ -40,26 +41,24 @@ pub(crate) fn is_marked(node_claim: &NodeClaim) -> bool {
 }
 
 /// Whether Whittle started an instance: Karpenter sets the other tags as well.
-pub(crate) fn is_ours(instance: &Instance, objects: &ClusterObjects) -> bool {
+pub(crate) fn is_ours(instance: &Instance, index: &Index<'_>) -> bool {
     let launched = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| !batch.is_empty());
-    let id = instance.provider_id();
-    launched || objects.node_claims.iter().any(|node_claim| node_claim.status.provider_id == id.as_str() && is_marked(node_claim))
+    launched || index.node_claims_at(instance.provider_id().as_str()).iter().any(|node_claim| is_marked(node_claim))
 }
 
 /// Whether the user hands over a machine of Karpenter: by its NodePool, or by its NodeClaim alone.
-fn is_handed_over(instance: &Instance, objects: &ClusterObjects) -> bool {
+fn is_handed_over(instance: &Instance, index: &Index<'_>) -> bool {
     let asks = |meta: &ObjectMeta| meta.annotation(labels::ADOPT) == Some("true");
     let (id, name) = (instance.provider_id(), instance.tags.get(labels::NODE_POOL));
-    let pool = objects.node_pools.iter().find(|pool| name.is_some_and(|name| *name == pool.metadata.name));
-    pool.is_some_and(|pool| asks(&pool.metadata))
-        || objects.node_claims.iter().any(|node_claim| node_claim.status.provider_id == id.as_str() && asks(&node_claim.metadata))
+    let pool = index.objects.node_pools.iter().find(|pool| name.is_some_and(|name| *name == pool.metadata.name));
+    pool.is_some_and(|pool| asks(&pool.metadata)) || index.node_claims_at(id.as_str()).iter().any(|node_claim| asks(&node_claim.metadata))
 }
 
 /// A machine that Karpenter started in a cluster where it no longer runs: it gets a claim if the user asks for that, otherwise it
 /// is left alone and an Event says how to continue.
 pub(crate) fn check_karpenter_instance(instance: &Instance, input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
-    let Some(found) = find_adoptable(instance, input.objects) else { return };
-    if is_handed_over(instance, input.objects) {
+    let Some(found) = find_adoptable(instance, &input.index) else { return };
+    if is_handed_over(instance, &input.index) {
         confirm(found, input.objects, sightings, out);
     } else if let Some(object) = found.object
         && sightings.is_due(format!("nodeclaim/{} is not adopted", object.metadata.name), REMIND_INTERVAL)
@@ -75,27 +74,27 @@ pub(crate) fn check_karpenter_instance(instance: &Instance, input: &SweepInput<'
 }
 
 /// The objects that show that a machine serves, or is about to: a NodeClaim that names it, or a registered Node.
-pub(crate) fn find_adoptable(instance: &Instance, objects: &ClusterObjects) -> Option<Adoptable> {
-    let id = instance.provider_id();
-    let mut nodes = objects.nodes.iter().filter(|node| node.spec.provider_id == id.as_str());
-    let node = nodes.next().filter(|_| nodes.next().is_none());
-    let object = object_of(instance, node, objects);
+pub(crate) fn find_adoptable(instance: &Instance, index: &Index<'_>) -> Option<Adoptable> {
+    let node = match index.nodes_at(instance.provider_id().as_str()) {
+        [only] => Some(*only),
+        _ => None,
+    };
+    let object = object_of(instance, node, index);
     let joined = node.is_some_and(|node| node.metadata.label(labels::REGISTERED) == Some("true"));
     let found = Adoptable { instance: instance.clone(), object: object.cloned(), node: node.cloned() };
     (object.is_some() || joined).then_some(found)
 }
 
-fn object_of<'o>(instance: &Instance, node: Option<&Node>, objects: &'o ClusterObjects) -> Option<&'o NodeClaim> {
+fn object_of<'o>(instance: &Instance, node: Option<&Node>, index: &Index<'o>) -> Option<&'o NodeClaim> {
     let id = instance.provider_id();
     let owned = |node_claim: &&NodeClaim| {
         let owners = node.into_iter().flat_map(|node| &node.metadata.owner_references);
         let tag = instance.tags.get(labels::TAG_NODE_CLAIM);
-        node_claim.status.provider_id.is_empty()
-            && (tag == Some(&node_claim.metadata.name) || owners.into_iter().any(|owner| owner.uid == node_claim.metadata.uid))
+        tag == Some(&node_claim.metadata.name) || owners.into_iter().any(|owner| owner.uid == node_claim.metadata.uid)
     };
-    let node_claim = objects.node_claims.iter().find(|node_claim| node_claim.status.provider_id == id.as_str());
+    let node_claim = index.node_claims_at(id.as_str()).first().copied();
     node_claim
-        .or_else(|| objects.node_claims.iter().find(owned))
+        .or_else(|| index.node_claims_at("").iter().copied().find(owned))
         .filter(|node_claim| has_finalizer(&node_claim.metadata) && is_of_aws(node_claim))
 }
 
@@ -112,13 +111,13 @@ pub(crate) fn is_of_aws(node_claim: &NodeClaim) -> bool {
 /// Managed NodeClaims without claim and machine: nothing will advance them. A standalone one gets a new claim.
 pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
     // A claim that cannot be read may name the machine, or a NodeClaim that cannot be read may have it.
-    let is_whole = input.unreadable.is_empty() && !unreadable::hides_machines(input.claims, input.objects);
+    let is_whole = input.unreadable.is_empty() && !unreadable::hides_machines(&input.index);
     // The NodeClaim of a failed launch has no finalizer any more.
     let stays = |node_claim: &&NodeClaim| is_marked(node_claim) && !node_claim.metadata.is_deleting();
     let mut reports = Reports::of("abandoned");
     for node_claim in input.objects.node_claims.iter().filter(stays) {
         let name = &node_claim.metadata.name;
-        if input.unreadable.contains(name) || input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
+        if input.index.has_claim(name) {
             continue;
         }
         // Plans wait until what is recorded here is old: it is recorded as well while nothing can be done about it.
@@ -147,12 +146,8 @@ pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, o
 
 pub(crate) fn has_machine(node_claim: &NodeClaim, input: &SweepInput<'_>) -> bool {
     let (id, name) = (node_claim.status.provider_id.as_str(), &node_claim.metadata.name);
-    let runs = |instance: &&Instance| {
-        instance.provider_id().as_str() == id || instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|tag| tag == name)
-    };
-    let speaks = |node: &&Node| !id.is_empty() && node.spec.provider_id == id && input.speaks(node);
-    input.instances.iter().filter(|instance| instance.is_alive()).any(|instance| runs(&instance))
-        || input.objects.nodes.iter().any(|node| speaks(&node))
+    let speaks = || !id.is_empty() && input.index.nodes_at(id).iter().any(|node| input.speaks(node));
+    input.index.runs(id) || !input.index.tagged(name).is_empty() || speaks()
 }
 
 /// Whether the cluster shows a machine for a claim that has none: the table is older than the cluster. One that belongs to
@@ -161,26 +156,24 @@ pub(crate) fn is_older_than_machine(claim: &Claim, input: &SweepInput<'_>) -> bo
     if claim.instance().is_some() {
         return false;
     }
-    let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim));
-    let id = node_claim.map_or("", |node_claim| provider_id_of(node_claim, input.objects));
-    let runs = || input.instances.iter().any(|one| one.is_alive() && one.provider_id().as_str() == id);
-    let anothers = || input.claims.iter().filter_map(|other| other.value.machine()).any(|machine| machine.provider_id.as_str() == id);
-    !id.is_empty() && runs() && !anothers()
+    let index = &input.index;
+    let id = index.mirror_of(claim).map_or("", |node_claim| provider_id_of(node_claim, index));
+    !id.is_empty() && index.runs(id) && index.claims_at(id).is_empty()
 }
 
 /// The provider id of a NodeClaim's machine. While its status lacks that, because it could not be written, it is that of the Node that it
 /// owns.
-fn provider_id_of<'o>(node_claim: &'o NodeClaim, objects: &'o ClusterObjects) -> &'o str {
-    let (uid, known) = (&node_claim.metadata.uid, node_claim.status.provider_id.as_str());
-    let is_owned = |node: &&Node| !uid.is_empty() && node.metadata.owner_references.iter().any(|owner| owner.uid == *uid);
-    if known.is_empty() { objects.nodes.iter().find(is_owned).map_or("", |node| node.spec.provider_id.as_str()) } else { known }
+fn provider_id_of<'o>(node_claim: &'o NodeClaim, index: &Index<'o>) -> &'o str {
+    let (uid, known) = (node_claim.metadata.uid.as_str(), node_claim.status.provider_id.as_str());
+    let owned = || index.node_owned_by(uid).filter(|_| !uid.is_empty());
+    if known.is_empty() { owned().map_or("", |node| node.spec.provider_id.as_str()) } else { known }
 }
 
 /// The Node that the NodeClaim of a claim with a machine, but without a Node, names: the table is older than the cluster. Terminated
 /// without it, its pods would not be evicted. A listed Node may show that the name is wrong: anybody who may write the status can set it.
 pub(crate) fn node_of_mirror(claim: &Claim, input: &SweepInput<'_>) -> Option<String> {
     let machine = claim.machine().filter(|_| claim.is_live() && claim.node_name().is_none())?;
-    let node_claim = input.objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim))?;
+    let node_claim = input.index.mirror_of(claim)?;
     let (name, id) = (&node_claim.status.node_name, machine.provider_id.as_str());
     let of_machine = node_claim.status.provider_id == id && !name.is_empty();
     let contradicts = |node: &Node| (node.metadata.name == *name) != (node.spec.provider_id == id);

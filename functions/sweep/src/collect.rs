@@ -6,7 +6,7 @@ use crate::execute::Executor;
 use std::sync::Arc;
 use whittle_api::labels;
 use whittle_api::runtime::is_subdomain;
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, Stored, step};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, step};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
@@ -64,11 +64,11 @@ impl<P: Rights> Executor<'_, P> {
             object.status.node_name.clear();
         }
         let now = ports.clock().now();
-        let named = self.claims.iter().find(|claim| claim.value.key.name == found.name());
+        let named = self.index.claim(&found.name());
         let place = found.place(named.map(|claim| &claim.value));
         let name = if named.is_some() && place == Place::New { found.own_name() } else { found.name() };
         let key = ClaimKey { cluster: lease.cluster.clone(), name: name.clone() };
-        let fresh = || found.claim(key.clone(), ports.clock().unique(), self.objects, prices, now);
+        let fresh = || found.claim(key.clone(), ports.clock().unique(), self.index.objects, prices, now);
         let kept = match named.filter(|_| place != Place::New) {
             Some(claim) if place == Place::Waiting => ports.store().update(&found.join(&claim.value, prices, now)?, claim.revision).await,
             Some(claim) => ports.store().update(&fresh()?, claim.revision).await,
@@ -88,11 +88,9 @@ impl<P: Rights> Executor<'_, P> {
     /// a new one.
     pub(crate) async fn collect(&self, instance: &Instance, report: &mut Report) -> Result<(), HandleError> {
         let now = self.ports.clock().now();
-        let ended_without = |claim: &&Stored<Claim>| {
-            instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|name| name == claim.value.key.name.as_str()) && !claim.value.is_live()
-        };
+        let tagged = instance.tags.get(labels::TAG_NODE_CLAIM).and_then(|name| self.index.claim_named(name));
         let machine = machine_to_terminate(instance);
-        let name = if let Some(claim) = self.claims.iter().find(ended_without) {
+        let name = if let Some(claim) = tagged.filter(|claim| !claim.value.is_live()) {
             let next = step(&claim.value, &Event::FleetAnswered(machine), now)?;
             if next.machine().is_none() {
                 // By its claim this machine has ended, but EC2 shows it running: a new claim terminates it again.
@@ -118,7 +116,7 @@ impl<P: Rights> Executor<'_, P> {
         let mut claim =
             Claim::planned(ClaimKey { cluster: self.cluster.clone(), name: name.clone() }, self.ports.clock().unique(), spec, now);
         let machine = machine_to_terminate(instance);
-        let node = self.objects.nodes.iter().find(|node| node.spec.provider_id == machine.provider_id.as_str());
+        let node = self.index.nodes_at(machine.provider_id.as_str()).first();
         claim.phase = Phase::Draining { machine, node_name: node.map(|node| node.metadata.name.clone()), since: now };
         claim.deletion = Some(Deletion::without_deadline(DeletionReason::RolledBack, now, "the instance belonged to no claim"));
         let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, CLAIM_LEASE).await?;

@@ -3,6 +3,7 @@
 use crate::Freshness;
 use crate::adopt::{self, Adoptable};
 use crate::health::{self, Consistency};
+use crate::index::Index;
 use crate::reports;
 use crate::reservations;
 use crate::standalone;
@@ -50,6 +51,8 @@ pub(crate) struct SweepInput<'a> {
     /// Whether the Nodes among them are new: old ones may have stopped.
     pub(crate) nodes: Freshness,
     pub(crate) instances: &'a [Instance],
+    /// All of these by their names.
+    pub(crate) index: Index<'a>,
     /// Results of EC2's status checks of instances in the region.
     pub(crate) statuses: &'a [InstanceStatus],
     pub(crate) templates: &'a [String],
@@ -219,7 +222,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
         out.join.extend(unjoined);
         if claim.deletion.is_none() && claim.is_live() && !behind {
             let ending = deletion_of(claim, input, &mut sightings);
-            out.end.extend(ending.map(|ending| with_stated_deadline(ending, claim, input.objects)));
+            out.end.extend(ending.map(|ending| with_stated_deadline(ending, claim, &input.index)));
             report_missing_pool(claim, input, &mut sightings, &mut out);
         }
         find_lost_doorbells(claim, input, &mut out);
@@ -291,8 +294,8 @@ fn missing_pool(claim: &str) -> String {
 
 /// An ending with the deadline that the NodeClaim states before it is deleted: it is kept, be it later than that of its
 /// `terminationGracePeriod`.
-fn with_stated_deadline(ending: Ending, claim: &Claim, objects: &ClusterObjects) -> Ending {
-    let MirrorState::There(meta) = unreadable::mirror_of(claim, objects) else { return ending };
+fn with_stated_deadline(ending: Ending, claim: &Claim, index: &Index<'_>) -> Ending {
+    let MirrorState::There(meta) = unreadable::mirror_of(claim, index) else { return ending };
     Ending { stated: ending.stated.or_else(|| stated_deadline(meta)), ..ending }
 }
 
@@ -300,7 +303,7 @@ fn with_stated_deadline(ending: Ending, claim: &Claim, objects: &ClusterObjects)
 fn earlier_deadline(claim: &Claim, input: &SweepInput<'_>) -> Option<Ending> {
     let waits = matches!(claim.phase, Phase::Launching { .. } | Phase::Draining { .. });
     let deletion = claim.deletion.as_ref().filter(|_| waits)?;
-    let MirrorState::There(meta) = unreadable::mirror_of(claim, input.objects) else { return None };
+    let MirrorState::There(meta) = unreadable::mirror_of(claim, &input.index) else { return None };
     let stated = stated_deadline(meta).filter(|_| meta.is_deleting())?;
     // The annotation that we write has whole seconds.
     let is_earlier = deletion.deadline.is_none_or(|known| stated.as_second() < known.as_second());
@@ -312,32 +315,34 @@ fn earlier_deadline(claim: &Claim, input: &SweepInput<'_>) -> Option<Ending> {
 }
 
 /// The deletion of a claim that a user requests by deleting its NodeClaim or its Node.
-fn requested(claim: &Claim, objects: &ClusterObjects) -> Option<Ending> {
-    whittle_claims::requested(claim, objects).map(|request| ending_of(claim, request))
-}
-
-pub(crate) fn ending_of(claim: &Claim, request: Requested) -> Ending {
-    let Requested { message, at, deadline } = request;
-    Ending { requested_at: at, stated: deadline, ..Ending::new(claim, DeletionReason::Requested, message) }
+pub(crate) fn requested(claim: &Claim, index: &Index<'_>) -> Option<Ending> {
+    let object = match unreadable::mirror_of(claim, index) {
+        MirrorState::There(meta) => Some(meta),
+        MirrorState::Unknown | MirrorState::Missing => None,
+    };
+    let nodes = index.nodes_of(claim).iter().map(|node| &node.metadata);
+    let nodes = nodes.chain(unreadable::nodes_of(claim, index.objects).map(|odd| &odd.metadata));
+    let Requested { message, at, deadline } = whittle_claims::requested(claim, object, nodes)?;
+    Some(Ending { requested_at: at, stated: deadline, ..Ending::new(claim, DeletionReason::Requested, message) })
 }
 
 /// Why a live claim has to be deleted now, if so.
 fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<'_>) -> Option<Ending> {
     let end = |reason, message: &str| Some(Ending::new(claim, reason, message));
     let name = claim.key.name.as_str();
-    if let Some(ending) = requested(claim, input.objects) {
+    if let Some(ending) = requested(claim, &input.index) {
         return Some(ending);
     }
     // One sighting is enough: it is then requested from the API server by name.
-    if matches!(unreadable::mirror_of(claim, input.objects), MirrorState::Missing)
+    if matches!(unreadable::mirror_of(claim, &input.index), MirrorState::Missing)
         && let Some(uid) = claim.spec.standalone_uid.clone()
     {
         let gone = Missing { kind: ObjectKind::NodeClaim, name: name.to_owned(), uid, provider_id: String::new() };
         let message = "the standalone NodeClaim does not exist any more";
         return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, message) });
     }
-    let nodes = nodes_of(claim, input.objects);
-    if has_rejoined(claim, &nodes) && sightings.is_confirmed(format!("claim/{name} with a new Node"), SIGHTING_INTERVAL) {
+    let nodes = input.index.nodes_of(claim);
+    if has_rejoined(claim, nodes) && sightings.is_confirmed(format!("claim/{name} with a new Node"), SIGHTING_INTERVAL) {
         return end(DeletionReason::Requested, "the Node was deleted, and its kubelet has made it anew");
     }
     match unreadable::pool_of(claim, input.objects) {
@@ -350,7 +355,7 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
             }
         }
     }
-    if is_instance_gone(claim, &nodes, input)
+    if is_instance_gone(claim, nodes, input)
         && Safeguard::LossSeenTwice.permits(sightings.is_confirmed(format!("claim/{name} without instance"), SIGHTING_INTERVAL))
     {
         // A Node that the list lacks may exist and be ready.
@@ -361,7 +366,7 @@ fn deletion_of(claim: &Claim, input: &SweepInput<'_>, sightings: &mut Sightings<
         };
         return Some(Ending { gone, ..Ending::new(claim, DeletionReason::InstanceGone, message) });
     }
-    if let Some(gone) = own_node(claim).filter(|_| unreadable::lacks_node(claim, &nodes, input.objects))
+    if let Some(gone) = own_node(claim).filter(|_| unreadable::lacks_node(claim, nodes, input.objects))
         && sightings.is_confirmed(format!("claim/{name} without Node"), unreadable::node_patience(input.objects))
     {
         return Some(Ending { gone: Some(gone), ..Ending::new(claim, DeletionReason::Requested, "the Node was deleted") });
@@ -414,16 +419,11 @@ fn report_unreadable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
     }
 }
 
-pub(crate) fn nodes_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Vec<&'a Node> {
-    let Some(machine) = claim.machine() else { return Vec::new() };
-    objects.nodes.iter().filter(|node| node.spec.provider_id == machine.provider_id.as_str()).collect()
-}
-
 /// Whether EC2 does not list the instance of a claim, and its Node is not ready. That of one without a Node may have ended before its
 /// launch was stored, so that nobody was told; the claim is only ended if EC2 then says so by its id, else left to its timeout.
 fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> bool {
     let Some(machine) = claim.machine() else { return false };
-    let shown = input.instances.iter().find(|instance| instance.id == machine.instance_id);
+    let shown = input.index.instance(&machine.instance_id);
     // Of a machine that has just joined neither that EC2 does not list it yet nor a kubelet that is not ready for a moment proves anything.
     let is_due = match &claim.phase {
         Phase::Registered { .. } | Phase::Initialized { .. } if shown.is_some() => true,
@@ -481,15 +481,13 @@ fn find_lost_doorbells(claim: &Claim, input: &SweepInput<'_>, out: &mut Findings
 
 /// Finds mirrors that differ from their claims; that of an ended claim has to be released.
 fn check_mirror(claim: &Claim, input: &SweepInput<'_>, out: &mut Findings) {
-    let objects = input.objects;
-    let node_claim = objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim));
     let name = claim.key.name.clone();
-    match node_claim {
+    match input.index.mirror_of(claim) {
         // A user gave a standalone NodeClaim the name of a claim that has ended.
         Some(node_claim) if !claim.is_live() && claim.spec.standalone_uid.is_none() && standalone::awaits_claim(node_claim) => {}
         Some(_) if !claim.is_live() => out.terminate.push(name),
         None if claim.spec.standalone_uid.is_some() => {}
-        None if matches!(unreadable::mirror_of(claim, objects), MirrorState::There(_) | MirrorState::Unknown) => {}
+        None if matches!(unreadable::mirror_of(claim, &input.index), MirrorState::There(_) | MirrorState::Unknown) => {}
         None if claim.is_live() && claim.deletion.is_none() => out.mirrors.push(name),
         Some(node_claim) if awaits_launch(claim, node_claim, input.now) => {}
         Some(node_claim) if claim.is_live() && differs(node_claim, &mirror(claim)) => out.mirrors.push(name),
@@ -550,10 +548,10 @@ fn find_orphans(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut
         if !tagged || young || under_way || named.contains(instance.id.as_str()) || !instance.is_alive() {
             continue;
         }
-        if unreadable::may_be_hidden(instance, input.claims, input.objects, input.now) {
+        if unreadable::may_be_hidden(instance, &input.index, input.now) {
             continue; // it must not be adopted, either
         }
-        if Safeguard::KarpenterSpared.stops(!adopt::is_ours(instance, input.objects)) {
+        if Safeguard::KarpenterSpared.stops(!adopt::is_ours(instance, &input.index)) {
             adopt::check_karpenter_instance(instance, input, sightings, out);
             continue;
         }
@@ -561,7 +559,7 @@ fn find_orphans(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut
             continue; // its workloads are unknown
         }
         // A machine that ended under its claim but still runs is not adopted.
-        match adopt::find_adoptable(instance, input.objects).filter(|_| !ended.contains(instance.id.as_str())) {
+        match adopt::find_adoptable(instance, &input.index).filter(|_| !ended.contains(instance.id.as_str())) {
             Some(found) => adopt::confirm(found, input.objects, sightings, out),
             None if named_by_objects.contains(instance.provider_id().as_str()) => {}
             None if sightings.is_confirmed(format!("instance/{} without claim", instance.id), SIGHTING_INTERVAL) => {
@@ -581,7 +579,7 @@ fn is_shared(instance: &Instance) -> bool {
 /// Deleted objects that only our finalizer holds, although claim and machine are gone. And Nodes whose machine has ended with its claim
 /// and that a policy let nobody delete.
 fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
-    if !input.unreadable.is_empty() || unreadable::hides_machines(input.claims, input.objects) {
+    if !input.unreadable.is_empty() || unreadable::hides_machines(&input.index) {
         return;
     }
     let claims: BTreeSet<&str> = input.claims.iter().map(|claim| claim.value.key.name.as_str()).collect();

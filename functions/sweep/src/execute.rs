@@ -5,10 +5,11 @@ use crate::adopt::Adoptable;
 use crate::collect;
 use crate::compare::{Ending, Findings, Missing};
 use crate::health::Consistency;
+use crate::index::Index;
 use crate::templates;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
-use whittle_api::{ClusterObjects, ConditionStatus, labels};
+use whittle_api::{ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Machine, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
@@ -29,8 +30,7 @@ pub(crate) const TIME_PER_STEP: SignedDuration = SignedDuration::from_secs(2);
 pub(crate) struct Executor<'a, P> {
     pub(crate) ports: P,
     pub(crate) cluster: &'a ClusterName,
-    pub(crate) claims: &'a [Stored<Claim>],
-    pub(crate) objects: &'a ClusterObjects,
+    pub(crate) index: &'a Index<'a>,
     pub(crate) sightings: &'a [Stored<Sighting>],
     /// The first failure: returned when everything else has been tried.
     pub(crate) failure: Option<HandleError>,
@@ -38,7 +38,7 @@ pub(crate) struct Executor<'a, P> {
 
 impl<P: Rights> Executor<'_, P> {
     fn find(&self, name: &ClaimName) -> Option<&Stored<Claim>> {
-        self.claims.iter().find(|claim| claim.value.key.name == *name)
+        self.index.claim(name)
     }
 
     /// Keeps the first failure; `None` for a failed step.
@@ -211,7 +211,7 @@ impl<P: Rights> Executor<'_, P> {
     /// Whether no NodeClaim names an instance: that of another controller may be missing from a list.
     async fn is_unclaimed(&mut self, instance: &Instance) -> bool {
         let Some(name) = instance.tags.get(labels::TAG_NODE_CLAIM) else { return true };
-        if self.claims.iter().any(|claim| claim.value.key.name.as_str() == name) {
+        if self.index.claim_named(name).is_some() {
             return true; // its claim exists
         }
         let missing = Missing { kind: ObjectKind::NodeClaim, name: name.clone(), uid: String::new(), provider_id: String::new() };
@@ -246,7 +246,7 @@ impl<P: Rights> Executor<'_, P> {
 
     /// The uid of the Node that was found under a name: a later one of that name is another machine's.
     fn uid_of_node(&self, name: &str) -> String {
-        let found = self.objects.nodes.iter().find(|node| node.metadata.name == name);
+        let found = self.index.objects.nodes.iter().find(|node| node.metadata.name == name);
         found.map(|node| node.metadata.uid.clone()).unwrap_or_default()
     }
 

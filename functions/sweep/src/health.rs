@@ -2,15 +2,16 @@
 //! expected (lifecycle 10), and which lack the label of their class. Pure.
 
 use crate::compare::{Ending, Findings, Sightings, SweepInput};
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{self, CONSISTENT_STATE_FOUND};
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, Condition, ConditionStatus, labels};
-use whittle_claims::{Claim, DeletionReason, Phase, Stored, mirror};
+use whittle_claims::{Claim, DeletionReason, Phase, mirror};
 use whittle_disruption::repair::{Repair, RepairVerdict, repairs};
 use whittle_ec2::interruption;
 use whittle_ports::{ClusterEvent, Involved};
-use whittle_units::{ClaimName, Quantity, SignedDuration};
+use whittle_units::{ClaimName, InstanceId, Quantity, SignedDuration};
 
 /// A node with at least this share of the expected resources is consistent, in percent.
 const CONSISTENT_PERCENT: i128 = 90;
@@ -35,14 +36,13 @@ pub(crate) fn repair(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
     // Claims are authoritative; NodeClaims of other controllers still determine the owners of their nodes.
     let ours = input.claims.iter().map(|claim| &claim.value).filter(|claim| claim.is_live());
     let mirrors: Vec<NodeClaim> = ours.map(mirror).collect();
-    let theirs =
-        input.objects.node_claims.iter().filter(|node_claim| !mirrors.iter().any(|ours| ours.metadata.name == node_claim.metadata.name));
-    let node_claims = theirs.cloned().chain(mirrors.iter().cloned()).collect();
+    let named: BTreeSet<&str> = mirrors.iter().map(|mirror| mirror.metadata.name.as_str()).collect();
+    let theirs = input.objects.node_claims.iter().filter(|node_claim| !named.contains(node_claim.metadata.name.as_str()));
+    let theirs: Vec<NodeClaim> = theirs.cloned().collect();
+    let node_claims = theirs.into_iter().chain(mirrors).collect();
     let objects = ClusterObjects { nodes: input.objects.nodes.clone(), node_claims, ..ClusterObjects::default() };
     for found in repairs(&objects, input.now) {
-        let Some(claim) = input.claims.iter().map(|claim| &claim.value).find(|claim| claim.key.name.as_str() == found.node_claim) else {
-            continue;
-        };
+        let Some(claim) = input.index.claim_named(&found.node_claim).map(|claim| &claim.value) else { continue };
         match &found.verdict {
             RepairVerdict::Wait { .. } => {}
             RepairVerdict::TooMany { unhealthy, allowed, pool } => {
@@ -67,9 +67,14 @@ pub(crate) fn repair(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
 
 /// Machines whose checks have failed for so long that they are given up, and those for which EC2 has scheduled an event (aws 22).
 pub(crate) fn checks(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
+    let mut owners: BTreeMap<&InstanceId, &Claim> = BTreeMap::new();
+    for claim in input.claims.iter().map(|claim| &claim.value) {
+        if let Some(machine) = claim.machine() {
+            owners.entry(&machine.instance_id).or_insert(claim);
+        }
+    }
     for status in input.statuses {
-        let owns = |claim: &&Claim| claim.machine().is_some_and(|machine| machine.instance_id == status.instance);
-        let Some(claim) = input.claims.iter().map(|claim| &claim.value).find(owns) else { continue };
+        let Some(claim) = owners.get(&status.instance).copied() else { continue };
         let Some(kind) = interruption::unhealthy(status, input.now).first().copied() else { continue };
         let reason = if kind.ends_at_once() { DeletionReason::Unhealthy } else { DeletionReason::ScheduledChange };
         // A failed machine is not waited for, not even by a drain that has begun.
@@ -115,7 +120,7 @@ fn blocked(claim: &Claim, objects: &ClusterObjects, found: &Repair, message: &st
 pub(crate) fn consistency(input: &SweepInput<'_>, out: &mut Findings) {
     for claim in input.claims.iter().map(|claim| &claim.value).filter(|claim| claim.deletion.is_none()) {
         let Some(machine) = claim.machine() else { continue };
-        let [node] = crate::compare::nodes_of(claim, input.objects)[..] else { continue };
+        let &[node] = input.index.nodes_of(claim) else { continue };
         let issues = if matches!(claim.phase, Phase::Initialized { .. }) && !node.metadata.is_deleting() {
             shortfalls(claim, &machine.capacity, node)
         } else {
@@ -166,10 +171,8 @@ pub(crate) fn hydration(input: &SweepInput<'_>, out: &mut Findings) {
         if id.is_empty() || node.metadata.labels.contains_key(labels::EC2_NODE_CLASS) {
             continue;
         }
-        let of_node = |claim: &&Stored<Claim>| claim.value.machine().is_some_and(|machine| machine.provider_id.as_str() == id);
-        let owners: Vec<&Stored<Claim>> = input.claims.iter().filter(of_node).collect();
         // A node that has not registered gets all its labels then.
-        if let [claim] = owners[..]
+        if let &[claim] = input.index.claims_at(id)
             && claim.value.node_name() == Some(node.metadata.name.as_str())
             && !claim.value.spec.node_class.name.is_empty()
         {

@@ -5,6 +5,7 @@
 
 // What is due, lost or without an owner, and what is done about it.
 mod compare; // claims, instances and objects, beside each other
+mod index; // all of them by their names
 mod execute; // one finding after another
 mod collect; // machines without a claim get theirs back, or one that is being deleted
 mod adopt; // machines and NodeClaims of ours that the table does not know
@@ -41,6 +42,7 @@ pub use uninstall::uninstall;
 
 use compare::{Findings, SweepInput, compare};
 use execute::Executor;
+use index::Index;
 use templates::InUse;
 use whittle_api::ClusterObjects;
 use whittle_api::karpenter::NodePool;
@@ -142,7 +144,8 @@ async fn act_on<P: Rights>(
     gauges::unreadable(report, objects, unreadable.len(), &findings.missing_pool);
     gauges::stuck(report, claims, shifted, *now);
     gauges::stalled(report, claims, &findings, shifted, *now);
-    let executor = Executor { ports, cluster, claims, objects, sightings, failure: None };
+    let index = Index::of(claims, unreadable, objects, instances);
+    let executor = Executor { ports, cluster, index: &index, sightings, failure: None };
     let outcome = executor.run(findings, report).await;
     let stored_drift = store_drift(ports, &drift::find_drift(claims, objects, classes, instances, *now), report).await;
     let nodes = nodes_by_machine(objects);
@@ -222,6 +225,7 @@ impl SweepFacts {
             objects,
             nodes,
             instances,
+            index: Index::of(claims, unreadable, objects, instances),
             statuses,
             templates,
             in_use,

@@ -40,7 +40,7 @@ impl Sightings<'_> {
 impl<P: Rights> Executor<'_, P> {
     /// Releases the objects in the findings, while there is time.
     pub(crate) async fn release_objects(&mut self, findings: &Findings, report: &mut Report) {
-        let (ports, cluster, objects) = (self.ports, self.cluster, self.objects);
+        let (ports, cluster, objects) = (self.ports, self.cluster, self.index.objects);
         let has_time = || ports.clock().has_time_for(TIME_PER_STEP);
         for name in findings.abandoned.iter().take_while(|_| has_time()) {
             if self.awaits_claim_denial(name, report).await {
@@ -71,7 +71,7 @@ impl<P: Rights> Executor<'_, P> {
     /// Releases a Node once EC2 has denied its machine twice. A policy that keeps it, or a webhook that fails, is no failure of the sweep,
     /// whose report would be lost for as long: `terminate` has told of it in an Event.
     async fn release_node(&mut self, name: &str, report: &mut Report) {
-        let objects = self.objects;
+        let objects = self.index.objects;
         let Some(node) = objects.nodes.iter().find(|node| node.metadata.name == name) else { return };
         let is_deleting = node.metadata.is_deleting();
         let id = ProviderId::new(node.spec.provider_id.as_str()).instance_id();
@@ -122,7 +122,7 @@ impl<P: Rights> Executor<'_, P> {
     }
 
     async fn awaits_claim_denial(&mut self, name: &str, report: &mut Report) -> bool {
-        let node_claim = self.objects.node_claims.iter().find(|node_claim| node_claim.metadata.name == name);
+        let node_claim = self.index.objects.node_claims.iter().find(|node_claim| node_claim.metadata.name == name);
         let id = node_claim.map_or("", |node_claim| node_claim.status.provider_id.as_str());
         let there = self.may_have_machine(name, id).await;
         self.awaits_denial(&format!("nodeclaim/{name}"), there, report).await

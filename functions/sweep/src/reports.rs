@@ -64,14 +64,13 @@ pub(crate) fn find_unlaunched(input: &SweepInput<'_>, sightings: &mut Sightings<
 /// Why nothing is launched for a NodeClaim, if users have to know.
 fn obstacle_of(node_claim: &NodeClaim, input: &SweepInput<'_>) -> Option<String> {
     let name = &node_claim.metadata.name;
-    let has_claim = input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) || input.unreadable.contains(name);
     // One that is marked as ours is adopted, launched again or released.
-    if has_claim || adopt::is_marked(node_claim) {
+    if input.index.has_claim(name) || adopt::is_marked(node_claim) {
         return None;
     }
     if let Some(instance) = standalone::unclaimed_machine(name, input) {
         // A machine of ours is adopted or terminated; one of Karpenter's whose NodeClaim has the finalizer is reported with it.
-        let is_handled = adopt::is_ours(instance, input.objects) || adopt::has_finalizer(&node_claim.metadata);
+        let is_handled = adopt::is_ours(instance, &input.index) || adopt::has_finalizer(&node_claim.metadata);
         return (!is_handled).then(|| {
             format!(
                 "no machine is launched for it: instance {} has its name in the tag {}. Terminate the instance, or give the NodeClaim \
@@ -103,9 +102,8 @@ pub(crate) fn find_left(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, o
     let mut reports = Reports::of("without a machine");
     for node_claim in input.objects.node_claims.iter().filter(is_left) {
         let name = &node_claim.metadata.name;
-        let has_claim = input.claims.iter().any(|claim| claim.value.key.name.as_str() == name) || input.unreadable.contains(name);
         // EC2 not showing a machine of a shifted zone proves nothing.
-        if has_claim || adopt::has_machine(node_claim, input) || input.shifted.are_of(&node_claim.metadata.labels) {
+        if input.index.has_claim(name) || adopt::has_machine(node_claim, input) || input.shifted.are_of(&node_claim.metadata.labels) {
             continue;
         }
         if reports.are_due_once_confirmed(node_claim, sightings) {

@@ -1,7 +1,7 @@
 //! Instances in capacity reservations: which have left theirs, and which have to leave (lifecycle 10).
 
 use crate::Rights;
-use crate::compare::{Findings, SweepInput, nodes_of};
+use crate::compare::{Findings, SweepInput};
 use std::collections::BTreeSet;
 use whittle_api::{ObjectMeta, labels};
 use whittle_claims::{BlockEnds, Claim, NodeClassRecord, Stored};
@@ -65,7 +65,7 @@ pub(crate) fn find_left(input: &SweepInput<'_>, out: &mut Findings) {
         if machine.is_reserved() {
             out.demote.push(claim.key.name.clone());
         }
-        let registered = nodes_of(claim, input.objects).into_iter().filter(|node| claim.node_name() == Some(node.metadata.name.as_str()));
+        let registered = input.index.nodes_of(claim).iter().filter(|node| claim.node_name() == Some(node.metadata.name.as_str()));
         // A claim of a restored table may have given its Node the one label and not taken the other.
         let is_reserved = |meta: &ObjectMeta| {
             meta.label(labels::CAPACITY_TYPE) == Some(labels::CAPACITY_RESERVED) || meta.label(labels::RESERVATION_ID).is_some()

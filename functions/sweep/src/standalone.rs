@@ -46,9 +46,7 @@ pub(crate) fn marks_of(node_claim: &NodeClaim) -> Vec<String> {
 
 /// A machine of no claim that is tagged as that of a NodeClaim of this name: perhaps this one's, from before it was restored.
 pub(crate) fn unclaimed_machine<'i>(name: &str, input: &SweepInput<'i>) -> Option<&'i Instance> {
-    let is_claimed = |instance: &Instance| input.claims.iter().any(|claim| claim.value.instance() == Some(&instance.id));
-    let is_tagged = |instance: &Instance| instance.tags.get(labels::TAG_NODE_CLAIM).is_some_and(|tag| tag == name);
-    input.instances.iter().find(|instance| instance.is_alive() && is_tagged(instance) && !is_claimed(instance))
+    input.index.tagged(name).iter().copied().find(|instance| !input.index.is_claimed(&instance.id))
 }
 
 /// Finds standalone NodeClaims without a claim, at their second sighting.
@@ -56,8 +54,8 @@ pub(crate) fn find_unclaimed(input: &SweepInput<'_>, sightings: &mut Sightings<'
     for node_claim in input.objects.node_claims.iter().filter(|node_claim| awaits_claim(node_claim)) {
         let (name, uid) = (&node_claim.metadata.name, &node_claim.metadata.uid);
         // A live or unreadable claim of the same name has to end first; one with its uid is its own.
-        let named = input.claims.iter().map(|claim| &claim.value).find(|claim| claim.key.name.as_str() == name);
-        let taken = named.is_some_and(|claim| claim.is_live() || claim.object_uid() == uid) || input.unreadable.contains(name);
+        let named = input.index.claim_named(name).map(|claim| &claim.value);
+        let taken = named.is_some_and(|claim| claim.is_live() || claim.object_uid() == uid) || input.index.is_unreadable(name);
         // EC2 not showing its machine in a shifted zone proves nothing.
         let may_run = unclaimed_machine(name, input).is_some() || input.shifted.are_of(&node_claim.metadata.labels);
         if taken || may_run || !sightings.is_confirmed(format!("nodeclaim/{name} of {uid} made by hand"), SIGHTING_INTERVAL) {
@@ -114,7 +112,7 @@ impl<P: Rights> Executor<'_, P> {
         let now = self.ports.clock().now();
         let claim = claim_of(node_claim, self.cluster, now);
         let lease: Lease = self.ports.store().acquire(self.cluster, &self.ports.clock().unique(), now, CLAIM_LEASE).await?;
-        let stored = match self.claims.iter().find(|known| known.value.key == claim.key) {
+        let stored = match self.index.claim(&claim.key.name) {
             // The claim of an earlier object of the same name, whose machine has ended. A late instance of that one finds no
             // claim.
             Some(ended) => self.ports.store().update(&claim, ended.revision).await,

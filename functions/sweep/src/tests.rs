@@ -4,6 +4,7 @@ mod checks;
 mod classes;
 mod deadlines;
 mod gauges;
+mod index;
 mod looks;
 mod many;
 mod over_sim;
@@ -16,6 +17,7 @@ mod without_ec2;
 mod zonal_shift;
 
 use crate::compare::{Findings, SweepInput, compare};
+use crate::index::Index;
 use crate::templates::{InUse, LaunchedFrom};
 use whittle_api::conditions::CONSISTENT_STATE_FOUND;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
@@ -129,6 +131,7 @@ impl Scene {
             objects: &self.objects,
             nodes: crate::Freshness::Newest,
             instances: &self.instances,
+            index: Index::of(&claims, &self.unreadable, &self.objects, &self.instances),
             statuses: &self.statuses,
             templates: &self.templates,
             in_use: &self.in_use,

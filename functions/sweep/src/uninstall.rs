@@ -7,6 +7,7 @@
 use crate::Rights;
 use crate::collect::CLAIM_LEASE;
 use crate::execute::TIME_PER_STEP;
+use crate::index::Index;
 use crate::{adopt, hand_over};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{INSTANCE_TERMINATING, is_true};
@@ -176,26 +177,23 @@ async fn read_remaining<P: Rights>(
     let objects = ports.cluster().read(cluster, Scope::Nodes, None).await?;
     let half_handed_over = hand_over::unfinished(&claims, &objects);
     claims.retain(|claim| claim.value.is_live());
+    let index = Index::of(&claims, &unreadable, &objects, &[]);
     let ours = |instance: &Instance| {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
-        tagged && adopt::is_ours(instance, &objects) && instance.is_alive() && !is_released(instance)
+        tagged && adopt::is_ours(instance, &index) && instance.is_alive() && !is_released(instance)
     };
     let is_named_by_other = |instance: &Instance| {
         let id = instance.provider_id();
-        objects.node_claims.iter().any(|claim| claim.status.provider_id == id.as_str() && !adopt::is_marked(claim))
+        index.node_claims_at(id.as_str()).iter().any(|claim| !adopt::is_marked(claim))
     };
-    let claimed =
-        |instance: &Instance| claims.iter().any(|claim| claim.value.machine().is_some_and(|machine| machine.instance_id == instance.id));
+    let claimed = |instance: &Instance| index.is_claimed(&instance.id);
     let of_machine =
         |node_claim: &NodeClaim| match machines.iter().find(|instance| instance.provider_id().as_str() == node_claim.status.provider_id) {
             Some(instance) if hand_over::is_handed_over(instance) => OfMachine::HandedOver,
             Some(instance) if is_released(instance) => OfMachine::Released,
             _ => OfMachine::Unreleased,
         };
-    let has_claim = |name: &str| {
-        let readable = claims.iter().any(|claim| claim.value.key.name.as_str() == name);
-        readable || half_handed_over.iter().any(|(known, _)| known == name) || unreadable.iter().any(|known| known == name)
-    };
+    let has_claim = |name: &str| index.has_claim(name) || half_handed_over.iter().any(|(known, _)| known == name);
     let unclaimed = objects.node_claims.iter().filter(|node_claim| adopt::is_marked(node_claim) && !has_claim(&node_claim.metadata.name));
     let unclaimed = unclaimed.map(|node_claim| (node_claim.metadata.name.clone(), of_machine(node_claim))).collect();
     // Machines of another controller's NodeClaims are that controller's.

@@ -1,10 +1,11 @@
 //! Objects that cannot be read, and kinds that are not served, count as existing. Pure.
 
 use crate::compare::{ALL_MISSING_PATIENCE, Missing, SIGHTING_INTERVAL, owner_of};
+use crate::index::Index;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, labels};
-use whittle_claims::{Claim, Phase, Stored, object_of};
+use whittle_claims::{Claim, Phase};
 use whittle_ec2::instance::Instance;
 use whittle_ports::ObjectKind;
 use whittle_units::{SignedDuration, Timestamp};
@@ -58,9 +59,18 @@ pub(crate) fn patience(objects: &ClusterObjects) -> SignedDuration {
 }
 
 /// The state of the NodeClaim of a claim.
-pub(crate) fn mirror_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> MirrorState<'a> {
-    match object_of(claim, objects) {
-        Some(meta) => MirrorState::There(meta),
+pub(crate) fn mirror_of<'a>(claim: &Claim, index: &Index<'a>) -> MirrorState<'a> {
+    if let Some(node_claim) = index.mirror_of(claim) {
+        return MirrorState::There(&node_claim.metadata);
+    }
+    let objects = index.objects;
+    let name = claim.key.name.as_str();
+    let is_its = |odd: &&Unreadable| {
+        let uid = claim.spec.standalone_uid.as_ref();
+        odd.metadata.name == name && uid.is_none_or(|uid| *uid == odd.metadata.uid)
+    };
+    match objects.unreadable_of(NodeClaim::KIND).find(is_its) {
+        Some(odd) => MirrorState::There(&odd.metadata),
         None if objects.lacks_kind(NodeClaim::KIND) || objects.is_unreadable(NodeClaim::KIND, "") => MirrorState::Unknown,
         None => MirrorState::Missing,
     }
@@ -101,21 +111,21 @@ pub(crate) fn machines(objects: &ClusterObjects) -> impl Iterator<Item = &str> {
 }
 
 /// Whether any machine may belong to an unreadable NodeClaim.
-pub(crate) fn hides_machines(claims: &[Stored<Claim>], objects: &ClusterObjects) -> bool {
-    hidden(claims, objects).next().is_some()
+pub(crate) fn hides_machines(index: &Index<'_>) -> bool {
+    hidden(index).next().is_some()
 }
 
 /// Unreadable NodeClaims whose provider id is unknown. For mirrors of our own claims the claims know it.
-fn hidden<'o>(claims: &'o [Stored<Claim>], objects: &'o ClusterObjects) -> impl Iterator<Item = &'o Unreadable> {
-    let is_ours = |odd: &Unreadable| claims.iter().any(|claim| claim.value.key.name.as_str() == odd.metadata.name);
-    objects.unreadable_of(NodeClaim::KIND).filter(move |odd| odd.provider_id.is_empty() && !is_ours(odd))
+fn hidden<'o>(index: &'o Index<'_>) -> impl Iterator<Item = &'o Unreadable> {
+    let is_ours = move |odd: &Unreadable| index.claim_named(&odd.metadata.name).is_some();
+    index.objects.unreadable_of(NodeClaim::KIND).filter(move |odd| odd.provider_id.is_empty() && !is_ours(odd))
 }
 
 /// Whether this machine may belong to an unreadable NodeClaim: one that names it, that its tag names, or that owns its Node. A
 /// machine without any of these may belong to any of them, until its node should have joined long ago.
-pub(crate) fn may_be_hidden(instance: &Instance, claims: &[Stored<Claim>], objects: &ClusterObjects, now: Timestamp) -> bool {
+pub(crate) fn may_be_hidden(instance: &Instance, index: &Index<'_>, now: Timestamp) -> bool {
     let id = instance.provider_id();
-    let nodes: Vec<&Node> = objects.nodes.iter().filter(|node| node.spec.provider_id == id.as_str()).collect();
+    let nodes = index.nodes_at(id.as_str());
     let owns = |odd: &Unreadable| nodes.iter().flat_map(|node| &node.metadata.owner_references).any(|owner| owner.uid == odd.metadata.uid);
     let unnamed = now.duration_since(instance.launched_at) < UNNAMED_GRACE;
     let named = instance.tags.get(labels::TAG_NODE_CLAIM);
@@ -123,5 +133,5 @@ pub(crate) fn may_be_hidden(instance: &Instance, claims: &[Stored<Claim>], objec
         let name = &odd.metadata.name;
         name.is_empty() || owns(odd) || named.map_or(unnamed, |named| named == name)
     };
-    machines(objects).any(|named| named == id.as_str()) || hidden(claims, objects).any(may_own)
+    machines(index.objects).any(|named| named == id.as_str()) || hidden(index).any(may_own)
 }

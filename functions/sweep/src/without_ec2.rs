@@ -2,10 +2,10 @@
 //! NodeClaims and Nodes a user has deleted, and their pods are drained without EC2: as with Karpenter, neither waits for it.
 
 use crate::Rights;
-use crate::compare::{Findings, ending_of, is_termination_overdue};
+use crate::compare::{Findings, is_termination_overdue, requested};
 use crate::execute::Executor;
-use whittle_api::ClusterObjects;
-use whittle_claims::{Claim, Stored, requested_of_serving};
+use crate::index::Index;
+use whittle_claims::{Claim, Stored, serves};
 use whittle_ports::{ClaimStore, Clock, CloudError, CloudErrorKind, ClusterReader, HandleError, Listing, Report, Scope, record_decisions};
 use whittle_units::{ClusterName, Timestamp};
 
@@ -28,14 +28,16 @@ async fn honour_requests<P: Rights>(ports: P, cluster: &ClusterName, report: &mu
     if objects.running_karpenter(now).is_some() {
         return Ok(());
     }
-    let findings = find(&claims, &objects, now);
-    Executor { ports, cluster, claims: &claims, objects: &objects, sightings: &[], failure: None }.run_requests(&findings, report).await
+    let index = Index::of(&claims, &[], &objects, &[]);
+    let findings = find(&claims, &index, now);
+    Executor { ports, cluster, index: &index, sightings: &[], failure: None }.run_requests(&findings, report).await
 }
 
 /// What claims and objects show without EC2. Pure.
-fn find(claims: &[Stored<Claim>], objects: &ClusterObjects, now: Timestamp) -> Findings {
+fn find(claims: &[Stored<Claim>], index: &Index<'_>, now: Timestamp) -> Findings {
     let all = || claims.iter().map(|stored| &stored.value);
-    let end = all().filter_map(|claim| Some(ending_of(claim, requested_of_serving(claim, objects)?))).collect();
+    // The table may be older than the cluster: a claim without machine or Node waits until EC2 shows the machine.
+    let end = all().filter(|claim| serves(claim)).filter_map(|claim| requested(claim, index)).collect();
     let terminate = all().filter(|claim| is_termination_overdue(claim, now)).map(|claim| claim.key.name.clone()).collect();
     Findings { end, terminate, ..Findings::default() }
 }

@@ -62,7 +62,7 @@ pub use mirror::{annotations_of, holds, labels_of, mirror, stated_deadline};
 pub use phase::Phase;
 pub use pool_health::{LaunchOutcome, PoolHealth, update_health};
 pub use record::{FenceFacts, NodeClassRecord, Record, Sighting};
-pub use requested::{Requested, object_of, requested, requested_of_serving};
+pub use requested::{Requested, requested, requests, serves};
 pub use shard::{SHARDS, shard_of};
 pub use stock_out::{OfferingKey, StockOut};
 pub use tick::TickFacts;

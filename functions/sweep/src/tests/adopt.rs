@@ -4,6 +4,7 @@ use super::over_sim::{start_machine, still};
 use super::{Scene, begun, change, instance, node, planned, registered, scene, shown};
 use crate::adopt::Place;
 use crate::execute::Executor;
+use crate::index::Index;
 use futures::executor::block_on;
 use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::{Kind as _, Node};
@@ -516,13 +517,14 @@ fn a_machine_that_cannot_be_tagged_gets_no_claim() {
     let simulation = handed_over();
     let (objects, ports) = (simulation.world().cluster.objects.snapshot(), simulation.ports());
     let instance = simulation.world().region.machines.values().next().unwrap().instance.clone();
-    let found = crate::adopt::find_adoptable(&instance, &objects).unwrap();
+    let index = Index::of(&[], &[], &objects, &[]);
+    let found = crate::adopt::find_adoptable(&instance, &index).unwrap();
     simulation.world().region.machines.clear();
     let adapters = Adapters::all(&ports);
     let (cluster, now) = (ClusterName::new("c"), simulation.world().now());
     let outcome = block_on(async {
         let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects: &objects, sightings: &[], failure: None };
+        let executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &[], failure: None };
         executor.adopt_machine(&lease, &found, None, &mut Report::default()).await
     });
     assert!(outcome.is_err() && claims(&simulation).is_empty(), "{outcome:?}");

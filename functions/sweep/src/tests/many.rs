@@ -5,6 +5,7 @@ use super::{after, begun, node};
 use crate::compare::{Ending, Findings, Missing};
 use crate::execute::{Executor, MIRRORS_PER_RUN_MAX, in_turn};
 use crate::health::Consistency;
+use crate::index::Index;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +48,8 @@ fn with_time(world: &TestWorld, left: SignedDuration) -> SimPorts {
 fn execute(ports: &SimPorts, cluster: &str, claims: &[Stored<Claim>], findings: Findings) -> (Result<(), HandleError>, Report) {
     let objects = ClusterObjects { nodes: vec![node(false)], ..ClusterObjects::default() };
     let cluster = ClusterName::new(cluster);
-    let executor = Executor { ports: Adapters::all(ports), cluster: &cluster, claims, objects: &objects, sightings: &[], failure: None };
+    let index = Index::of(claims, &[], &objects, &[]);
+    let executor = Executor { ports: Adapters::all(ports), cluster: &cluster, index: &index, sightings: &[], failure: None };
     let mut report = Report::default();
     let outcome = block_on(executor.run(findings, &mut report));
     (outcome, report)
@@ -169,7 +171,8 @@ fn sightings_are_kept_and_forgotten_all_at_once() {
     let objects = ClusterObjects::default();
     let (ports, cluster) = (world.ports(), ClusterName::new("c"));
     let adapters = Adapters::all(&ports);
-    let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects: &objects, sightings: &known, failure: None };
+    let index = Index::of(&[], &[], &objects, &[]);
+    let executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &known, failure: None };
     let left = known[0].value.subject.clone();
     let forget = known[1..].iter().map(|sighting| sighting.value.subject.clone()).collect();
     block_on(executor.run(Findings { forget, ..Findings::default() }, &mut Report::default())).unwrap();

@@ -3,6 +3,7 @@
 use super::uninstall::create_template;
 use crate::compare::Findings;
 use crate::execute::Executor;
+use crate::index::Index;
 use futures::executor::block_on;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
@@ -128,7 +129,8 @@ fn a_machine_whose_nodeclaim_a_request_by_name_finds_is_never_collected() {
         let findings = Findings { orphans: vec![orphan], ..Findings::default() };
         let (ports, cluster, objects) = (simulation.ports(), ClusterName::new("c"), ClusterObjects::default());
         let adapters = Adapters::all(&ports);
-        let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects: &objects, sightings: &[], failure: None };
+        let index = Index::of(&[], &[], &objects, &[]);
+        let executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &[], failure: None };
         let mut report = whittle_ports::Report::default();
         block_on(executor.run(findings, &mut report)).unwrap();
         report.counted("collected")
@@ -262,7 +264,8 @@ fn release(simulation: &TestWorld, objects: &ClusterObjects) -> u64 {
     let denied = Sighting { subject: "node/n without machine in EC2".to_owned(), first_seen_at: at(0), expires_at: at(600) };
     let sightings = [Stored { value: denied, revision: Revision(1) }];
     let adapters = Adapters::all(&ports);
-    let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects, sightings: &sightings, failure: None };
+    let index = Index::of(&[], &[], objects, &[]);
+    let executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &sightings, failure: None };
     let findings = Findings { release_nodes: vec!["n".to_owned()], ..Findings::default() };
     let mut report = whittle_ports::Report::default();
     block_on(executor.run(findings, &mut report)).unwrap();
@@ -298,7 +301,8 @@ fn a_node_is_let_go_by_a_second_denial_that_follows_neither_at_once_nor_much_lat
 fn relabel(simulation: &TestWorld, objects: &ClusterObjects) -> [u64; 4] {
     let (ports, cluster) = (simulation.ports(), ClusterName::new("c"));
     let adapters = Adapters::all(&ports);
-    let executor = Executor { ports: adapters, cluster: &cluster, claims: &[], objects, sightings: &[], failure: None };
+    let index = Index::of(&[], &[], objects, &[]);
+    let executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &[], failure: None };
     let findings =
         Findings { demote_nodes: vec!["n".to_owned()], hydrate: vec![("n".to_owned(), "another-class".to_owned())], ..Findings::default() };
     let mut report = whittle_ports::Report::default();
