@@ -3,15 +3,16 @@
 use crate::Rights;
 use crate::adopt::{Adoptable, Place};
 use crate::execute::Executor;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use whittle_api::labels;
 use whittle_api::runtime::is_subdomain;
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, step};
+use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, Revision, step};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    ClaimStore, Clock, ClusterReader, HandleError, InstanceTags, Leases, ObjectKind, Presence, Queues, RegionStore, Report,
-    machine_to_terminate, metrics, release_lease, save, unless_conflict,
+    ClaimStore, Clock, ClusterReader, HandleError, InstanceTags, Leases, ObjectKind, Presence, Queues, RegionStore, Report, StoreError,
+    concurrently, machine_to_terminate, metrics, release_lease, save, unless_conflict,
 };
 use whittle_snapshot::warm;
 use whittle_units::{ClaimName, ClusterName, SignedDuration, Timestamp};
@@ -40,48 +41,105 @@ pub(crate) async fn is_own_node<P: Rights>(ports: P, cluster: &ClusterName, name
     Ok(matches!(&found, Presence::Exists { provider_id: known, .. } if known == provider_id))
 }
 
+/// A claim that is restored for its machine.
+struct Restored<'f> {
+    found: &'f Adoptable,
+    claim: Claim,
+    /// The revision of the stored claim that it replaces.
+    replaces: Option<Revision>,
+}
+
+/// Reports a claim that was restored.
+fn report_adopted(restored: &Restored<'_>, now: Timestamp, report: &mut Report) {
+    let (instance, name) = (&restored.found.instance, &restored.claim.key.name);
+    report.count("adopted");
+    let nodepool = instance.tags.get(labels::NODE_POOL).map_or("", String::as_str);
+    report.metric(metrics::NodeClaimsAdopted { nodepool });
+    let message = format!("adopted instance {}, which serves without a claim", instance.id);
+    report.decide(now, DecisionKind::Kept, format!("nodeclaim/{name}"), message);
+}
+
 impl<P: Rights> Executor<'_, P> {
-    /// Restores the claim of a serving machine: the one that waits for it, one in place of an ended one of the same name, or one
-    /// under a new name.
-    pub(crate) async fn adopt_machine(
+    /// Restores the claims of serving machines: ones that wait for them, ones in place of ended ones of the same name, or ones under new
+    /// names. New ones are stored together: of requests that check one lease at the same time, the table refuses all but one.
+    pub(crate) async fn adopt_machines(&mut self, lease: &Lease, found: &[Adoptable], prices: Option<&Catalog>, report: &mut Report) {
+        let ports = self.ports;
+        let (mut known, mut new, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let restored = concurrently(found.iter().map(|one| self.restore(lease, one, prices))).await;
+        for restored in restored {
+            match self.keep_failure(restored).flatten() {
+                Some(restored) if restored.replaces.is_some() => known.push(restored),
+                // One request stores a name once: the next sweep finds the other one.
+                Some(restored) if names.insert(restored.claim.key.name.clone()) => new.push(restored),
+                _ => {}
+            }
+        }
+        let expected = |restored: &Restored<'_>| restored.replaces.unwrap_or(Revision::ABSENT);
+        let updated = concurrently(known.iter().map(|one| ports.store().update(&one.claim, expected(one)))).await;
+        for (restored, updated) in known.iter().zip(updated) {
+            if self.keep_failure(unless_conflict(updated)).flatten().is_some() {
+                report_adopted(restored, ports.clock().now(), report);
+            }
+        }
+        self.create_adopted(lease, &new, report).await;
+    }
+
+    /// Stores new claims of serving machines. If one of them has been stored meanwhile, or the table refuses it, each of the others by
+    /// itself.
+    async fn create_adopted(&mut self, lease: &Lease, new: &[Restored<'_>], report: &mut Report) {
+        let ports = self.ports;
+        let claims: Vec<Claim> = new.iter().map(|restored| restored.claim.clone()).collect();
+        match ports.store().create_all(lease, &claims).await {
+            Ok(()) => new.iter().for_each(|restored| report_adopted(restored, ports.clock().now(), report)),
+            Err(StoreError::Conflict { .. } | StoreError::Unavailable { .. }) => {
+                for restored in new {
+                    if !self.has_time() {
+                        return;
+                    }
+                    // After another conflict the next sweep continues.
+                    let created = unless_conflict(ports.store().create(lease, &restored.claim).await);
+                    if self.keep_failure(created).flatten().is_some() {
+                        report_adopted(restored, ports.clock().now(), report);
+                    }
+                }
+            }
+            failed => _ = self.keep_failure(failed),
+        }
+    }
+
+    /// The claim of a serving machine, which may be terminated once it has one. `None` if there is no time for that.
+    async fn restore<'f>(
         &self,
         lease: &Lease,
-        found: &Adoptable,
+        found: &'f Adoptable,
         prices: Option<&Catalog>,
-        report: &mut Report,
-    ) -> Result<(), HandleError> {
+    ) -> Result<Option<Restored<'f>>, HandleError> {
+        if !self.has_time() {
+            return Ok(None);
+        }
         let ports = self.ports;
-        let id = &found.instance.id;
         if found.instance.tags.get(labels::TAG_LAUNCH).is_none_or(String::is_empty) {
             // Before the claim: without permission to terminate its instance, a claim would drain it and get stuck.
-            ports.cloud().tag(id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
+            ports.cloud().tag(&found.instance.id, &[(labels::TAG_LAUNCH.to_owned(), ADOPTED.to_owned())]).await?;
         }
-        let mut found = found.clone();
+        let mut shown = found.clone();
         // Lists may lack the Node that the NodeClaim names, and whoever may write its status may name any.
-        if let Some(object) = found.object.as_mut().filter(|object| found.node.is_none() && !object.status.node_name.is_empty())
+        if let Some(object) = shown.object.as_mut().filter(|object| found.node.is_none() && !object.status.node_name.is_empty())
             && !is_own_node(ports, &lease.cluster, &object.status.node_name, found.instance.provider_id().as_str()).await?
         {
             object.status.node_name.clear();
         }
         let now = ports.clock().now();
-        let named = self.index.claim(&found.name());
-        let place = found.place(named.map(|claim| &claim.value));
-        let name = if named.is_some() && place == Place::New { found.own_name() } else { found.name() };
-        let key = ClaimKey { cluster: lease.cluster.clone(), name: name.clone() };
-        let fresh = || found.claim(key.clone(), ports.clock().unique(), self.index.objects, prices, now);
-        let kept = match named.filter(|_| place != Place::New) {
-            Some(claim) if place == Place::Waiting => ports.store().update(&found.join(&claim.value, prices, now)?, claim.revision).await,
-            Some(claim) => ports.store().update(&fresh()?, claim.revision).await,
-            None => ports.store().create(lease, &fresh()?).await,
+        let named = self.index.claim(&shown.name());
+        let place = shown.place(named.map(|claim| &claim.value));
+        let name = if named.is_some() && place == Place::New { shown.own_name() } else { shown.name() };
+        let key = ClaimKey { cluster: lease.cluster.clone(), name };
+        let replaced = named.filter(|_| place != Place::New);
+        let claim = match replaced {
+            Some(claim) if place == Place::Waiting => shown.join(&claim.value, prices, now)?,
+            _ => shown.claim(key, ports.clock().unique(), self.index.objects, prices, now)?,
         };
-        if unless_conflict(kept)?.is_none() {
-            return Ok(()); // the next sweep continues
-        }
-        report.count("adopted");
-        let nodepool = found.instance.tags.get(labels::NODE_POOL).map_or("", String::as_str);
-        report.metric(metrics::NodeClaimsAdopted { nodepool });
-        report.decide(now, DecisionKind::Kept, format!("nodeclaim/{name}"), format!("adopted instance {id}, which serves without a claim"));
-        Ok(())
+        Ok(Some(Restored { found, claim, replaces: replaced.map(|claim| claim.revision) }))
     }
 
     /// Gives an orphan a claim that is being deleted: the one that it was launched for, if that has ended without it, otherwise

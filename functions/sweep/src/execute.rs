@@ -13,7 +13,7 @@ use whittle_api::{ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Machine, Revision, Sighting, Stored, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
-    BestEffort, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved,
+    BestEffort, CLAIMS_PER_REQUEST, CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterEvent, ClusterReader, HandleError, Instances, Involved,
     LaunchTemplateCleanup, Leases, NodePatch, Nodes, ObjectKind, Presence, Queues, RecordRemoval, Records, Report, Safeguard, advance,
     concurrently, metrics, publish_event, release_lease, save, unless_conflict, unless_outdated, write_mirror,
 };
@@ -54,7 +54,7 @@ impl<P: Rights> Executor<'_, P> {
         }
     }
 
-    fn has_time(&self) -> bool {
+    pub(crate) fn has_time(&self) -> bool {
         self.ports.clock().has_time_for(TIME_PER_STEP)
     }
 
@@ -109,7 +109,7 @@ impl<P: Rights> Executor<'_, P> {
         }
     }
 
-    /// Restores the claims of machines without one, all under one lease.
+    /// Restores the claims of machines without one, all under one lease and many at once: a table that was lost may have had thousands.
     async fn adopt_all(&mut self, found: &[Adoptable], report: &mut Report) {
         if found.is_empty() {
             return;
@@ -118,11 +118,11 @@ impl<P: Rights> Executor<'_, P> {
         let prices = collect::prices(ports).await;
         let lease = ports.store().acquire(cluster, &ports.clock().unique(), ports.clock().now(), collect::ADOPTION_LEASE).await;
         let Some(lease) = self.keep_failure(lease) else { return };
-        for one in found {
-            if self.has_time() {
-                let outcome = self.adopt_machine(&lease, one, prices.as_deref(), report).await;
-                self.keep_failure(outcome);
+        for some in found.chunks(CLAIMS_PER_REQUEST) {
+            if !self.has_time() {
+                break; // the next sweep finds the others again
             }
+            self.adopt_machines(&lease, some, prices.as_deref(), report).await;
         }
         release_lease(ports.store(), &lease).await;
     }

@@ -522,12 +522,13 @@ fn a_machine_that_cannot_be_tagged_gets_no_claim() {
     simulation.world().region.machines.clear();
     let adapters = Adapters::all(&ports);
     let (cluster, now) = (ClusterName::new("c"), simulation.world().now());
-    let outcome = block_on(async {
+    let failure = block_on(async {
         let lease = ports.acquire(&cluster, "test", now, SignedDuration::from_secs(5)).await.unwrap();
-        let executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &[], failure: None };
-        executor.adopt_machine(&lease, &found, None, &mut Report::default()).await
+        let mut executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &[], failure: None };
+        executor.adopt_machines(&lease, std::slice::from_ref(&found), None, &mut Report::default()).await;
+        executor.failure
     });
-    assert!(outcome.is_err() && claims(&simulation).is_empty(), "{outcome:?}");
+    assert!(failure.is_some() && claims(&simulation).is_empty(), "{failure:?}");
 }
 
 #[test]

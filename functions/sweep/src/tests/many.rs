@@ -1,7 +1,8 @@
 //! Many findings at once: all are acted on in one sweep, and none is begun without the time for it.
 
 use super::over_sim::{still, sweep};
-use super::{after, begun, node};
+use super::{after, begun, instance, node, shown};
+use crate::adopt::Adoptable;
 use crate::compare::{Ending, Findings, Missing};
 use crate::execute::{Executor, MIRRORS_PER_RUN_MAX, in_turn};
 use crate::health::Consistency;
@@ -161,6 +162,47 @@ fn a_sweep_without_time_begins_nothing_but_keeps_what_it_saw() {
     assert_eq!((outcome, ended(&world)), (Ok(()), 20));
     let done = ["ended", "endings_sent_again", "releases_doubted", "nodes_hydrated", "warned"].map(|word| report.counted(word));
     assert_eq!(done, [20, 20, 3, 1, 20]);
+}
+
+/// A serving machine that the table has forgotten. Its launch tag and its Node are known, so that nothing is asked before.
+fn forgotten(number: usize) -> Adoptable {
+    let mut object = shown(&claim_of(number));
+    object.status.node_name.clear();
+    Adoptable { instance: instance(&format!("i-{number}")), object: Some(object), node: None }
+}
+
+fn adopting(found: Vec<Adoptable>) -> Findings {
+    Findings { adopt: found, ..Findings::default() }
+}
+
+/// One after another they would take twice the time that the sweep has.
+#[test]
+fn a_hundred_forgotten_machines_have_their_claims_back_within_three_seconds() {
+    let world = still();
+    let time = SignedDuration::from_secs(3) + crate::execute::TIME_PER_STEP;
+    let (outcome, report) = execute(&with_time(&world, time), "c", &[], adopting((0..100).map(forgotten).collect()));
+    assert_eq!((outcome, report.counted("adopted"), stored(&world).len()), (Ok(()), 100, 100));
+    let first = report.decisions.first().map(|decision| decision.subject.as_str());
+    assert_eq!(first, Some("nodeclaim/default-000"), "in their order");
+}
+
+/// The listing is older than the claim.
+#[test]
+fn a_claim_that_was_stored_meanwhile_stays_as_it_is_and_holds_up_no_other() {
+    let world = still();
+    let known = keep(&world, 1);
+    let (outcome, report) = execute(&world.ports(), "c", &[], adopting((0..20).map(forgotten).collect()));
+    assert_eq!((outcome, report.counted("adopted"), stored(&world).len()), (Ok(()), 19, 20));
+    assert_eq!((&stored(&world)[0].value, stored(&world)[0].revision), (&known[0].value, known[0].revision));
+}
+
+#[test]
+fn of_two_machines_with_the_claim_of_one_name_one_waits_for_the_next_sweep() {
+    let world = still();
+    let twin = Adoptable { instance: instance("i-9"), ..forgotten(0) };
+    let (outcome, report) = execute(&world.ports(), "c", &[], adopting(vec![forgotten(0), twin, forgotten(1)]));
+    assert_eq!((outcome, report.counted("adopted"), stored(&world).len()), (Ok(()), 2, 2));
+    assert_eq!(stored(&world)[0].value.instance().map(ToString::to_string).as_deref(), Some("i-0"));
 }
 
 #[test]
