@@ -126,9 +126,7 @@ impl<P: Rights> Run<'_, P> {
             }
             CallDisposition::Retry(delay) => delay,
         };
-        let is_throttled = error.kind == CloudErrorKind::Throttled;
-        self.is_throttled |= is_throttled;
-        self.report.count(if is_throttled { "throttled" } else { "retried" });
+        self.report.count(if error.kind == CloudErrorKind::Throttled { "throttled" } else { "retried" });
         self.publish_failure_of_call(batch, &failure, &error, waiting.first()).await;
         if failure.notice == Some(Notice::Refusal) && !waiting.is_empty() {
             self.look_at_profile(&failure.error, batch, waited).await?;

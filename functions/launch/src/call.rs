@@ -62,6 +62,7 @@ impl<P: Rights> Run<'_, P> {
                 FleetAnswer::default()
             }
             Err(error) => {
+                self.is_throttled |= error.kind == CloudErrorKind::Throttled;
                 // It may have failed because a template was deleted.
                 self.templates.clear();
                 return self.failed(batch, error, &known.alive, held.as_deref()).await;
@@ -108,12 +109,24 @@ impl<P: Rights> Run<'_, P> {
         Ok(self.members(batch).await?.iter().any(|claim| claim.value.instance().is_some()))
     }
 
-    /// Creates the launch templates of a class, except those that this run has already ensured.
+    /// Creates the launch templates of a class, except those that this run has already ensured. Once EC2 has throttled that, none that
+    /// would take another call.
     pub(crate) async fn ensure_templates(&mut self, node_class: &str, templates: &[LaunchTemplate]) -> Result<(), CloudError> {
         let missing: Vec<&LaunchTemplate> = templates.iter().filter(|template| !self.templates.contains(&template.name)).collect();
         for some in missing.chunks(TEMPLATE_CONCURRENCY) {
+            if let Some(error) = self.templates_throttled.clone()
+                && !some.iter().all(|template| self.has_template(template))
+            {
+                return Err(error);
+            }
             let made = join_all(some.iter().map(|template| self.ports.cloud().ensure_launch_template(template))).await;
-            made.into_iter().collect::<Result<(), CloudError>>()?;
+            let made = made.into_iter().collect::<Result<(), CloudError>>();
+            if let Err(error) = &made
+                && error.kind == CloudErrorKind::Throttled
+            {
+                self.templates_throttled = Some(error.clone());
+            }
+            made?;
             self.templates.extend(some.iter().map(|template| template.name.clone()));
             for template in some {
                 let bytes = u64::try_from(template.user_data.len()).unwrap_or(u64::MAX);
@@ -121,6 +134,11 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a launch template is known to be there.
+    pub(crate) fn has_template(&self, template: &LaunchTemplate) -> bool {
+        self.templates.contains(&template.name) || self.ports.cloud().has_launch_template(template)
     }
 
     /// Records that EC2 shows no instance of a lost call, and returns whether that is for the second time: a single response may be stale.

@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use whittle_claims::{Bucket, BucketName, Event, Revision};
 use whittle_ec2::fleet::LaunchTemplate;
-use whittle_ports::{Clock, HandleError, Records, Report, Safeguard, StoreError, TokenBuckets, advance, unless_conflict};
+use whittle_ports::{Clock, CloudError, HandleError, Records, Report, Safeguard, StoreError, TokenBuckets, advance, unless_conflict};
 use whittle_units::ClaimName;
 
 /// Rate limit of EC2's mutating actions, of which CreateFleet is one, for each of them per account and region: five per second with a
@@ -30,8 +30,9 @@ struct Part {
     outcome: Result<(), HandleError>,
     /// The launch templates that the run knew when the call began, and those that are known after it.
     templates: (BTreeSet<String>, BTreeSet<String>),
-    /// Whether EC2 has throttled it.
+    /// Whether EC2 has throttled it, and how the creation of one of its launch templates.
     is_throttled: bool,
+    templates_throttled: Option<CloudError>,
     report: Report,
 }
 
@@ -40,7 +41,8 @@ impl Part {
     async fn begin<P: Rights>(mut part: Run<'_, P>, group: Group) -> Self {
         let before = part.templates.clone();
         let outcome = part.begin(group).await;
-        Self { outcome, templates: (before, part.templates), is_throttled: part.is_throttled, report: part.report }
+        let Run { templates, is_throttled, templates_throttled, report, .. } = part;
+        Self { outcome, templates: (before, templates), is_throttled, templates_throttled, report }
     }
 }
 
@@ -64,17 +66,19 @@ fn halves(count: u32) -> impl Iterator<Item = u32> {
 impl<P: Rights> Run<'_, P> {
     /// Makes the calls of new groups, as many at once as the rate limit allows: the next one begins when any of them ends. All that were
     /// begun end, whatever becomes of the others: what EC2 has started is assigned. None begins after EC2 has throttled one of the run:
-    /// others use the account's rate too, or it is lower there. Returns the claims that have to wait.
+    /// others use the account's rate too, or it is lower there. Once it has throttled a launch template, only groups begin whose templates
+    /// are there. Returns the claims that have to wait.
     pub(crate) async fn launch_groups(&mut self, mut groups: Vec<Group>) -> Result<Vec<ClaimName>, HandleError> {
         groups.sort_by_key(|group| Reverse(group.claims.len()));
-        let mut waiting = VecDeque::from(groups);
+        let (mut waiting, mut set_aside) = (VecDeque::from(groups), Vec::new());
         let (mut calls, mut outcome, mut is_in_time) = (FuturesUnordered::new(), Ok(()), true);
         let mut reserve = 0;
         loop {
             let free = CALLS_MAX.saturating_sub(calls.len());
             let mut ended = Vec::new();
             if is_in_time && outcome.is_ok() && !self.is_throttled && free > 0 && !waiting.is_empty() {
-                let permitted = beside(&mut calls, &mut ended, self.permitted(waiting.make_contiguous(), free, reserve)).await;
+                let permitted = self.permitted(&mut waiting, &mut set_aside, free, reserve);
+                let permitted = beside(&mut calls, &mut ended, permitted).await;
                 match permitted {
                     // The tokens that were taken meanwhile are not there: the bucket is emptied below.
                     Ok(Some(_)) if ended.iter().any(|part| part.is_throttled) => {}
@@ -104,20 +108,34 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         outcome?;
+        waiting.extend(set_aside);
         if is_in_time {
             waiting.iter().for_each(|_| self.report.count("no_token"));
         }
         Ok(waiting.into_iter().flat_map(|group| group.claims).map(|claim| claim.value.key.name).collect())
     }
 
-    /// How many of the next calls may be made now. `None` if there is no time left for any.
-    async fn permitted(&mut self, waiting: &[Group], free: usize, reserve: u32) -> Result<Option<usize>, HandleError> {
+    /// How many of the next calls may be made now. `None` if there is no time left for any. Groups that wait for launch templates, whose
+    /// creation EC2 has throttled, are set aside.
+    async fn permitted(
+        &mut self,
+        waiting: &mut VecDeque<Group>,
+        set_aside: &mut Vec<Group>,
+        free: usize,
+        reserve: u32,
+    ) -> Result<Option<usize>, HandleError> {
         if !has_time(self.ports.clock()) {
             self.report.hand_over();
             return Ok(None);
         }
         // Before the tokens: what lies between a token and its call makes calls come faster than they were permitted.
-        self.ensure_shared_templates(waiting, free).await;
+        self.ensure_shared_templates(waiting.make_contiguous(), free).await;
+        if self.templates_throttled.is_some() {
+            let is_ready = |group: &Group| group.launch.templates.iter().all(|template| self.has_template(template));
+            let (ready, others): (VecDeque<Group>, VecDeque<Group>) = std::mem::take(waiting).into_iter().partition(is_ready);
+            *waiting = ready;
+            set_aside.extend(others);
+        }
         self.take_tokens(waiting.len().min(free), reserve).await.map(Some)
     }
 
@@ -130,12 +148,16 @@ impl<P: Rights> Run<'_, P> {
             templates: self.templates.clone(),
             register_rung_at: Arc::clone(&self.register_rung_at),
             is_throttled: false,
+            templates_throttled: self.templates_throttled.clone(),
             report: Report::default(),
         }
     }
 
     fn absorb(&mut self, part: Part) -> Result<(), HandleError> {
         self.report.absorb(part.report);
+        if part.templates_throttled.is_some() {
+            self.templates_throttled = part.templates_throttled;
+        }
         let (before, after) = part.templates;
         // A part forgets all of them when one may be gone.
         if after.is_superset(&before) {

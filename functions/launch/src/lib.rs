@@ -37,8 +37,8 @@ use whittle_claims::{
 };
 use whittle_ec2::fleet::{LaunchDisposition, LaunchError, MinValuesPolicy};
 use whittle_ports::{
-    ClaimStore, Clock, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances, Involved,
-    LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Settings, StatusWriter, TokenBuckets, advance,
+    ClaimStore, Clock, CloudError, ClusterEvent, ClusterReader, ClusterRecord, DecisionLog, DryRuns, Fleets, HandleError, Instances,
+    Involved, LaunchTemplates, Mirrors, Queues, RecordReader, Records, RegionStore, Report, Settings, StatusWriter, TokenBuckets, advance,
     concurrently, error_chain, metrics, publish_event, readable, record_decisions, rights, save, unless_outdated, write_mirror,
 };
 use whittle_snapshot::{Reserved, TypeInputs, shifted_zones, warm};
@@ -87,8 +87,10 @@ pub(crate) struct Run<'a, P> {
     templates: BTreeSet<String>,
     /// When the Nodes of launched machines were rung for, in milliseconds since 1970.
     register_rung_at: Arc<AtomicI64>,
-    /// Whether EC2 has throttled a call: what follows would be throttled too, and keep others from theirs.
+    /// Whether EC2 has throttled a fleet: what follows would be throttled too, and keep others from theirs.
     is_throttled: bool,
+    /// How EC2 has throttled the creation of a launch template. It counts each action by itself: fleets whose templates are there go on.
+    templates_throttled: Option<CloudError>,
     report: Report,
 }
 
@@ -116,7 +118,8 @@ pub async fn handle<P: Rights>(ports: P, settings: &Settings, cluster: &ClusterN
     let changed = classes::changed(ports, cluster, &facts, &due, &mut report).await;
     let facts = Arc::new(Facts { changed, ..facts });
     let register_rung_at = Arc::new(AtomicI64::new(i64::MIN));
-    let mut run = Run { ports, cluster, facts, templates: BTreeSet::new(), register_rung_at, is_throttled: false, report };
+    let (templates, is_throttled, templates_throttled) = (BTreeSet::new(), false, None);
+    let mut run = Run { ports, cluster, facts, templates, register_rung_at, is_throttled, templates_throttled, report };
     run.request_refresh(&due).await?;
     let outcome = run.launch_all(due).await;
     let recorded = record_decisions(ports.store(), cluster, &run.report.decisions).await;

@@ -202,10 +202,13 @@ fn empty_if_not_found(answer: Result<Vec<Instance>, CloudError>) -> Result<Vec<I
 
 impl LaunchTemplates for Machines {
     async fn ensure_launch_template(&self, wanted: &LaunchTemplate) -> Result<(), CloudError> {
-        if self.templates.as_ref().is_some_and(|made| made.has(&wanted.name, self.clock.now())) {
+        if self.has_launch_template(wanted) {
             return Ok(());
         }
         self.create_template(wanted).await
+    }
+    fn has_launch_template(&self, wanted: &LaunchTemplate) -> bool {
+        self.templates.as_ref().is_some_and(|made| made.has(&wanted.name, self.clock.now()))
     }
 }
 

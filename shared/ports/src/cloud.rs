@@ -54,6 +54,10 @@ pub struct CatalogRead {
 pub trait LaunchTemplates: Sync {
     /// Creates the template if none of its name exists.
     fn ensure_launch_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError>;
+    /// Whether the template is known to be there, so that ensuring it makes no call.
+    fn has_launch_template(&self, _template: &LaunchTemplate) -> bool {
+        false
+    }
 }
 
 /// Deletes unused launch templates. Only `sweep` has this right.

@@ -1,9 +1,10 @@
 //! Calls beside each other: one that EC2 answers late keeps no other waiting.
 
 use super::many::keep_in;
-use super::over_sim::run_over;
+use super::over_sim::{keep_as, run_over};
 use super::repeated::with_class;
 use futures::executor::block_on;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use whittle_claims::{Bucket, BucketName};
@@ -21,14 +22,25 @@ struct LateAnswer {
     asked: AtomicUsize,
     /// How many fleets had been asked for when the first was answered.
     asked_by_then: AtomicUsize,
-    /// It has no tokens left.
+    /// It has no tokens left for fleets.
     throttles: bool,
+    /// The same for launch templates, except for those that are known to be there.
+    throttles_templates: bool,
+    known: BTreeSet<String>,
+    templates_asked: AtomicUsize,
 }
 
 impl LateAnswer {
     fn new(inner: &SimPorts, others: usize) -> Self {
-        Self { inner: inner.clone(), others, asked: AtomicUsize::new(0), asked_by_then: AtomicUsize::new(0), throttles: false }
+        let [asked, asked_by_then, templates_asked] = [0; 3].map(AtomicUsize::new);
+        let (inner, known) = (inner.clone(), BTreeSet::new());
+        Self { inner, others, asked, asked_by_then, throttles: false, throttles_templates: false, known, templates_asked }
     }
+}
+
+fn throttled(call: &'static str) -> CloudError {
+    let (code, message) = ("RequestLimitExceeded".to_owned(), "Request limit exceeded.".to_owned());
+    CloudError { kind: CloudErrorKind::Throttled, call, code, message }
 }
 
 /// Lets everything else go on.
@@ -48,8 +60,7 @@ async fn yield_once() {
 impl Fleets for LateAnswer {
     async fn create_fleet(&self, request: &FleetRequest) -> Result<FleetAnswer, CloudError> {
         if self.throttles {
-            let (code, message) = ("RequestLimitExceeded".to_owned(), "Request limit exceeded.".to_owned());
-            return Err(CloudError { kind: CloudErrorKind::Throttled, call: "CreateFleet", code, message });
+            return Err(throttled("CreateFleet"));
         }
         if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
             for _ in 0..1_000 {
@@ -68,8 +79,18 @@ impl Fleets for LateAnswer {
 }
 
 impl LaunchTemplates for LateAnswer {
-    fn ensure_launch_template(&self, template: &LaunchTemplate) -> impl Answer<(), CloudError> {
-        self.inner.ensure_launch_template(template)
+    async fn ensure_launch_template(&self, template: &LaunchTemplate) -> Result<(), CloudError> {
+        if self.has_launch_template(template) {
+            return Ok(());
+        }
+        self.templates_asked.fetch_add(1, Ordering::Relaxed);
+        if self.throttles_templates {
+            return Err(throttled("CreateLaunchTemplate"));
+        }
+        self.inner.ensure_launch_template(template).await
+    }
+    fn has_launch_template(&self, template: &LaunchTemplate) -> bool {
+        self.known.contains(&template.name)
     }
 }
 
@@ -135,4 +156,48 @@ fn a_run_that_is_throttled_when_it_repeats_a_call_makes_no_other_and_all_claims_
     assert!(!simulation.world().store.take_tokens(&bucket, &full, 10, at(10)), "EC2 has none for other clusters either");
     simulation.run_until(at(60));
     assert_eq!((run_over(&simulation.ports(), &[]).counted("launched"), simulation.world().region.started()), (4, 4));
+}
+
+/// What a run does while EC2 throttles the creation of launch templates: how many claims are launched, calls throttled, and templates asked
+/// for.
+fn without_template_tokens(simulation: &TestWorld, known: BTreeSet<String>) -> (u64, u64, usize) {
+    let ports = simulation.ports();
+    let cloud = LateAnswer { throttles_templates: true, known, ..LateAnswer::new(&ports, 0) };
+    let adapters = Adapters { store: &ports, cloud: &cloud, cluster: &ports, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(adapters, &Settings::default(), &ClusterName::new("c"), &[])).unwrap();
+    (report.counted("launched"), report.counted("throttled"), cloud.templates_asked.load(Ordering::Relaxed))
+}
+
+/// As many calls as are under way at once lack their templates, and are of larger groups.
+#[test]
+fn a_fleet_whose_templates_are_there_is_started_after_ec2_has_throttled_the_creation_of_others() {
+    let mut simulation = with_class();
+    keep_in(&simulation, 0, 0);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+    let known: BTreeSet<String> = simulation.world().region.launch_templates.keys().cloned().collect();
+    keep_in(&simulation, 1, 0);
+    for number in 0..40 {
+        keep_as(&simulation, 10 + number, |claim| {
+            claim.spec.labels.insert("team".to_owned(), format!("team-{}", number / 2));
+        });
+    }
+    let (launched, throttled, _) = without_template_tokens(&simulation, known);
+    assert_eq!((launched, throttled, simulation.world().region.started()), (1, 20, 2));
+    simulation.run_until(at(60));
+    assert_eq!((run_over(&simulation.ports(), &[]).counted("launched"), simulation.world().region.started()), (40, 42));
+}
+
+#[test]
+fn a_throttled_launch_template_is_not_asked_for_by_every_group_and_takes_no_tokens_of_fleets() {
+    let mut simulation = with_class();
+    for group in 0..3 {
+        keep_in(&simulation, group, group);
+    }
+    let (launched, _, asked) = without_template_tokens(&simulation, BTreeSet::new());
+    assert_eq!((launched, simulation.world().region.started()), (0, 0));
+    assert!((1..=3).contains(&asked), "{asked}");
+    let (bucket, full) = (BucketName("CreateFleet".to_owned()), Bucket::full(50, 5, at(0)));
+    assert!(simulation.world().store.take_tokens(&bucket, &full, 40, at(0)), "those of other clusters are there");
+    simulation.run_until(at(60));
+    assert_eq!((run_over(&simulation.ports(), &[]).counted("launched"), simulation.world().region.started()), (3, 3));
 }

@@ -218,6 +218,7 @@ fn fail(simulation: &TestWorld, batch: &Batch, kind: CloudErrorKind) {
         templates: BTreeSet::new(),
         register_rung_at: Arc::new(AtomicI64::new(i64::MIN)),
         is_throttled: false,
+        templates_throttled: None,
         report: Report::default(),
     };
     let error = CloudError { kind, call: "CreateFleet", code: String::new(), message: "no answer".into() };

@@ -88,6 +88,7 @@ fn calls_after_the_first_leave_tokens_to_the_other_clusters_of_a_deployment() {
             templates: BTreeSet::new(),
             register_rung_at: Arc::new(AtomicI64::new(i64::MIN)),
             is_throttled: false,
+            templates_throttled: None,
             report: Report::default(),
         };
         let all = |reserve| -> usize {
