@@ -10,6 +10,10 @@ const TICK_AGE_MAX: u64 = 60;
 /// The concurrency limit of the public endpoint, and the reserved concurrency for notices.
 const RELAY_CEILING: std::ops::RangeInclusive<u64> = 1..=20;
 const INTERRUPT_FLOOR: std::ops::RangeInclusive<u64> = 10..=20;
+/// The functions that look at one cluster for up to a minute, each minute, and the clusters that a deployment may have (IAM's limits of
+/// policies allow no more): none waits until others have been looked at.
+const EACH_MINUTE: [&str; 2] = ["Consolidate", "Sweep"];
+const CLUSTERS_MAX: u64 = 50;
 
 /// One sentence for each rule that is broken.
 pub(super) fn broken(template: &Value) -> Vec<String> {
@@ -113,6 +117,11 @@ fn concurrency(template: &Value, broken: &mut Vec<String>) {
     for (name, mapping) in of_type(template, "AWS::Lambda::EventSourceMapping") {
         if mapping["Properties"]["ScalingConfig"]["MaximumConcurrency"].is_null() {
             broken.push(format!("{name} may take all of the account's concurrency; set ScalingConfig.MaximumConcurrency"));
+        }
+        let function = target(&mapping["Properties"]["FunctionName"]).unwrap_or_default();
+        let usual = &mapping["Properties"]["ScalingConfig"]["MaximumConcurrency"]["Fn::If"][2];
+        if EACH_MINUTE.contains(&function) && usual.as_u64().is_none_or(|usual| usual < CLUSTERS_MAX) {
+            broken.push(format!("{name} starts {usual} at once, so that of {CLUSTERS_MAX} clusters some wait for others"));
         }
     }
     for (function, range) in [("Relay", RELAY_CEILING), ("Interrupt", INTERRUPT_FLOOR)] {

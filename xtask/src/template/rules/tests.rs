@@ -16,7 +16,7 @@ fn valid_template() -> Value {
     let role = |statements: Value| json!({"Type": "AWS::IAM::Role", "Properties": {"PermissionsBoundary": bounded(), "ManagedPolicyArns": ["vpc"], "Policies": [{"PolicyDocument": {"Statement": statements}}]}});
     let mapping = |queue: &str, function: &str| {
         json!({"Type": "AWS::Lambda::EventSourceMapping", "Properties": {"EventSourceArn": {"Fn::GetAtt": [queue, "Arn"]},
-            "FunctionName": {"Ref": function}, "ScalingConfig": {"MaximumConcurrency": 2}}})
+            "FunctionName": {"Ref": function}, "ScalingConfig": {"MaximumConcurrency": {"Fn::If": ["IsSmall", 2, 50]}}}})
     };
     let age = |queue: &str| {
         json!({"Type": "AWS::CloudWatch::Alarm", "Properties": {"MetricName": "ApproximateAgeOfOldestMessage",
@@ -123,10 +123,20 @@ fn a_fixed_resource_name_is_reported() {
 
 #[test]
 fn unlimited_concurrency_is_reported() {
-    check("/Resources/SweepMapping/Properties/ScalingConfig", json!({}), "MaximumConcurrency");
+    check("/Resources/InterruptMapping/Properties/ScalingConfig", json!({}), "MaximumConcurrency");
     check("/Parameters/RelayConcurrency/Default", json!(0), "Relay has the reserved concurrency 0");
     check("/Parameters/InterruptConcurrency/Default", json!(0), "Interrupt has the reserved concurrency 0");
     check("/Conditions/ReserveSweep", json!({"Fn::Equals": [1, 1]}), "none to spare");
+}
+
+#[test]
+fn a_queue_that_lets_clusters_wait_for_one_another_is_reported() {
+    check(
+        "/Resources/SweepMapping/Properties/ScalingConfig/MaximumConcurrency",
+        json!({"Fn::If": ["IsSmall", 2, 49]}),
+        "some wait for others",
+    );
+    check("/Resources/SweepMapping/Properties/ScalingConfig/MaximumConcurrency", json!(10), "some wait for others");
 }
 
 #[test]
