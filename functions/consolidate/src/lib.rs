@@ -30,8 +30,7 @@ pub use shadow_log::SHADOW;
 pub use state::{Disruptions, Running};
 
 use crate::observe::Step;
-use std::collections::BTreeMap;
-use whittle_api::k8s::Node;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::labels;
 use whittle_checker::check_command;
 use whittle_claims::{Doorbell, Lease, Revision, Stored};
@@ -344,8 +343,8 @@ impl<P: Rights> Run<'_, P> {
 /// are being disrupted is unknown. Pure.
 fn uncountable_pools(snapshot: &Snapshot) -> BTreeMap<String, String> {
     let Some(claim) = snapshot.hidden.first() else { return BTreeMap::new() };
-    let shown = |node: &Node| snapshot.objects.node_claims.iter().any(|mirror| mirror.status.provider_id == node.spec.provider_id);
-    let nodes = snapshot.objects.nodes.iter().filter(|node| !shown(node));
+    let shown: BTreeSet<&str> = snapshot.objects.node_claims.iter().map(|mirror| mirror.status.provider_id.as_str()).collect();
+    let nodes = snapshot.objects.nodes.iter().filter(|node| !shown.contains(node.spec.provider_id.as_str()));
     let pools = nodes.filter_map(|node| node.metadata.label(labels::NODE_POOL));
     pools.map(|pool| (pool.to_owned(), format!("its nodes cannot be counted: NodeClaim {claim} cannot be read"))).collect()
 }

@@ -61,14 +61,14 @@ pub fn repairs(objects: &ClusterObjects, now: Timestamp) -> Vec<Repair> {
     for claim in &objects.node_claims {
         claims.entry(claim.status.provider_id.as_str()).or_default().push(claim);
     }
-    let mut found = Vec::new();
+    let (mut found, mut scopes) = (Vec::new(), BTreeMap::new());
     for node in &objects.nodes {
         // With no claim or several for the instance, it is not clear what to delete.
         let Some([claim]) = claims.get(node.spec.provider_id.as_str()).map(Vec::as_slice) else { continue };
         if node.spec.provider_id.is_empty() || !is_managed_class(&claim.spec.node_class_ref) {
             continue;
         }
-        if let Some(verdict) = evaluate(objects, node, claim, now) {
+        if let Some(verdict) = evaluate(objects, node, claim, &mut scopes, now) {
             found.push(Repair { node: node.metadata.name.clone(), node_claim: claim.metadata.name.clone(), verdict });
         }
     }
@@ -76,7 +76,17 @@ pub fn repairs(objects: &ClusterObjects, now: Timestamp) -> Vec<Repair> {
     found
 }
 
-fn evaluate(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Timestamp) -> Option<RepairVerdict> {
+/// The nodes of a pool, or of none, whether it is a Provisioner, and how many of them are unhealthy.
+type Scopes<'o> = BTreeMap<(Option<&'o str>, bool), (usize, usize)>;
+
+/// `scopes` are those that were counted before.
+fn evaluate<'o>(
+    objects: &'o ClusterObjects,
+    node: &Node,
+    claim: &'o NodeClaim,
+    scopes: &mut Scopes<'o>,
+    now: Timestamp,
+) -> Option<RepairVerdict> {
     let (ends, policy) = matching_policies(node).min_by_key(|(ends, _)| *ends)?;
     if now < ends {
         return Some(RepairVerdict::Wait { until: ends });
@@ -88,9 +98,10 @@ fn evaluate(objects: &ClusterObjects, node: &Node, claim: &NodeClaim, now: Times
         let meta = &other.metadata;
         meta.label(labels::NODE_POOL) == pool && meta.label(labels::PROVISIONER_NAME).is_some() == old
     };
-    let scope = objects.nodes.iter().filter(|other| pool.is_none() || same(other));
-    let (all, unhealthy) = scope
-        .fold((0usize, 0usize), |(all, unhealthy), other| (all + 1, unhealthy + usize::from(matching_policies(other).next().is_some())));
+    let (all, unhealthy) = *scopes.entry((pool, old)).or_insert_with(|| {
+        let scope = objects.nodes.iter().filter(|other| pool.is_none() || same(other));
+        scope.fold((0, 0), |(all, unhealthy), other| (all + 1, unhealthy + usize::from(matching_policies(other).next().is_some())))
+    });
     let allowed = (all * UNHEALTHY_PERCENT_MAX).div_ceil(100);
     if unhealthy > allowed {
         return Some(RepairVerdict::TooMany { unhealthy, allowed, pool: pool.map(str::to_owned) });

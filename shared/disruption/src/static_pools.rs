@@ -42,13 +42,22 @@ pub(super) struct PoolCounts {
     pub(super) others: usize,
 }
 
+/// The machines by the names of their claims.
+fn by_claim<'v, 'a>(view: &'v ClusterView<'a>) -> BTreeMap<&'a str, &'v Machine<'a>> {
+    let mut machines = BTreeMap::new();
+    for machine in &view.machines {
+        machines.entry(machine.claim_name()).or_insert(machine);
+    }
+    machines
+}
+
 impl PoolCounts {
     pub(super) fn of(view: &ClusterView<'_>, pool: &str) -> Self {
         let mut counts = Self::default();
+        let machines = by_claim(view);
         for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(pool)) {
             let marked = || {
-                let of_claim = |machine: &&Machine<'_>| machine.claim_name() == claim.metadata.name;
-                let machine = view.machines.iter().find(of_claim);
+                let machine = machines.get(claim.metadata.name.as_str());
                 machine.filter(|machine| machine.state.marked_for_deletion || machine.facts.in_command)
             };
             if claim.metadata.is_deleting() {
@@ -113,14 +122,17 @@ fn is_launched(claim: &NodeClaim) -> bool {
 /// Claims that have not launched, then empty nodes, then the others: unprotected before protected ones, and those with
 /// the lowest cost first.
 fn select_for_deletion(view: &ClusterView<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
+    if excess == 0 {
+        return Vec::new();
+    }
+    let machines = by_claim(view);
     let mut ranked: Vec<((u8, bool, i128), &str)> = Vec::new();
     for claim in view.input.cluster.objects.node_claims.iter().filter(|claim| claim.node_pool() == Some(&pool.metadata.name)) {
         if claim.metadata.is_deleting() {
             continue;
         }
         let name = claim.metadata.name.as_str();
-        let machine = view.machines.iter().find(|machine| machine.claim_name() == name);
-        match machine {
+        match machines.get(name).copied() {
             Some(machine) if machine.state.marked_for_deletion || machine.facts.in_command => {}
             _ if !is_launched(claim) => ranked.push(((0, false, 0), name)),
             Some(machine) => ranked.push((rank(view, machine), name)),

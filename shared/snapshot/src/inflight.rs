@@ -163,8 +163,9 @@ fn add_placeholders(objects: &mut ClusterObjects, deleting_nodes: &BTreeSet<&str
 
 /// Objects that are being deleted.
 pub(crate) struct Deleted<'o> {
-    node_claims: Vec<&'o NodeClaim>,
-    nodes: Vec<&'o ObjectMeta>,
+    /// By name: they are looked for once for each claim, and all of them may be deleted.
+    node_claims: BTreeMap<&'o str, Vec<&'o NodeClaim>>,
+    nodes: BTreeMap<&'o str, &'o ObjectMeta>,
     /// NodeClaims that cannot be read.
     unreadable: Vec<&'o ObjectMeta>,
 }
@@ -173,21 +174,24 @@ impl<'o> Deleted<'o> {
     /// The deleted objects among those that were read.
     pub(crate) fn of(read: &'o ClusterObjects) -> Self {
         let unreadable = |kind| read.unreadable.iter().filter(move |object| object.kind == kind).map(|object| &object.metadata);
-        Self {
-            node_claims: read.node_claims.iter().filter(|object| object.metadata.is_deleting()).collect(),
-            nodes: read.nodes.iter().map(|node| &node.metadata).chain(unreadable(Node::KIND)).filter(|meta| meta.is_deleting()).collect(),
-            unreadable: unreadable(NodeClaim::KIND).filter(|meta| meta.is_deleting()).collect(),
+        let mut node_claims: BTreeMap<&str, Vec<&NodeClaim>> = BTreeMap::new();
+        for object in read.node_claims.iter().filter(|object| object.metadata.is_deleting()) {
+            node_claims.entry(object.metadata.name.as_str()).or_default().push(object);
         }
+        let nodes = read.nodes.iter().map(|node| &node.metadata).chain(unreadable(Node::KIND)).filter(|meta| meta.is_deleting());
+        let nodes = nodes.map(|meta| (meta.name.as_str(), meta)).collect();
+        Self { node_claims, nodes, unreadable: unreadable(NodeClaim::KIND).filter(|meta| meta.is_deleting()).collect() }
     }
     /// When the deletion of a claim's NodeClaim or Node was requested.
     pub(crate) fn requested_at(&self, claim: &Claim) -> Option<Timestamp> {
-        let object = self.node_claims.iter().find(|object| claim.is_mirrored_by(object)).map(|object| &object.metadata);
+        let named = self.node_claims.get(claim.key.name.as_str()).into_iter().flatten().copied();
+        let object = named.filter(|object| claim.is_mirrored_by(object)).map(|object| &object.metadata).next();
         let is_mirror = |meta: &&&ObjectMeta| {
             let uid = claim.object_uid();
             meta.name == claim.key.name.as_str() && (uid.is_empty() || uid == meta.uid)
         };
-        let own = |node: &&&ObjectMeta| claim.node_name() == Some(node.name.as_str());
-        object.or_else(|| self.unreadable.iter().find(is_mirror).or_else(|| self.nodes.iter().find(own)).copied())?.deletion_timestamp
+        let own = || claim.node_name().and_then(|name| self.nodes.get(name));
+        object.or_else(|| self.unreadable.iter().find(is_mirror).or_else(own).copied())?.deletion_timestamp
     }
     /// The NodeClaim of a claim, which counts as deleting when its object or Node is.
     pub(crate) fn mirror_of(&self, claim: &Claim) -> NodeClaim {
@@ -204,7 +208,7 @@ fn deleting_nodes<'c>(claims: &'c [Stored<Claim>], deleting: &BTreeSet<ClaimName
     let is_requested = |claim: &Claim| claim.deletion.is_some() || deleted.requested_at(claim).is_some();
     let is_deleting = |claim: &&Stored<Claim>| deleting.contains(&claim.value.key.name) || is_requested(&claim.value);
     let of_claims = claims.iter().filter(is_deleting).filter_map(|claim| claim.value.node_name());
-    of_claims.chain(deleted.nodes.iter().map(|node| node.name.as_str())).collect()
+    of_claims.chain(deleted.nodes.keys().copied()).collect()
 }
 
 /// Claims that a disruption command deletes once its pending replacements are initialized. Their pods count as rescheduled

@@ -361,6 +361,22 @@ fn an_unlaunched_claim_deleted_by_a_user_has_no_capacity() {
     assert_eq!((decided.pods.len(), decided.node_claims.len()), (1, 0), "its pods are planned again");
 }
 
+/// Both may be there for a moment in a list that is brought up to date.
+#[test]
+fn a_standalone_claim_is_deleted_with_the_object_of_its_uid_and_not_with_another_of_its_name() {
+    let mut claim = planned();
+    claim.spec.standalone_uid = Some("own".into());
+    let deleted = |uid: &str| {
+        let mut object = mirror(&claim);
+        object.metadata.uid = uid.into();
+        object.metadata.deletion_timestamp = Some(now());
+        object
+    };
+    let shown = |node_claims| decided(&ClusterObjects { node_claims, ..ClusterObjects::default() }, std::slice::from_ref(&claim));
+    assert_eq!(shown(vec![deleted("another")]).node_claims.len(), 1);
+    assert_eq!(shown(vec![deleted("another"), deleted("own")]).node_claims.len(), 0);
+}
+
 /// What decisions see of these, if no claim is being replaced and no instance type is known.
 fn decided(objects: &ClusterObjects, claims: &[Claim]) -> ClusterObjects {
     decision_view(objects, &stored(claims.to_vec()), &BTreeSet::new(), &BTreeMap::new())

@@ -115,6 +115,22 @@ fn nodes_of_a_provisioner_of_the_same_name_never_hold_up_the_repair_of_a_pool() 
 }
 
 #[test]
+fn each_pool_is_judged_by_its_own_nodes() {
+    let mut scene = Scene::new();
+    scene.pool("other");
+    for at in 0..10 {
+        scene.node(&format!("n{at}"), "default", 2);
+        scene.node(&format!("o{at}"), "other", 2);
+    }
+    for broken in ["n0", "o0", "n1", "o1", "o2"] {
+        make_unhealthy(&mut scene, broken, "Ready", ConditionStatus::False, 60);
+    }
+    let found = repairs(&scene.objects, noon());
+    let replaced = found.iter().filter(|repair| matches!(repair.verdict, RepairVerdict::Replace { .. }));
+    assert_eq!((found.len(), replaced.map(|repair| repair.node.as_str()).collect::<Vec<_>>()), (5, vec!["n0", "n1"]));
+}
+
+#[test]
 fn a_node_without_one_nodeclaim_of_ours_is_never_replaced() {
     let found = |change: fn(&mut Scene)| {
         let mut scene = Scene::new();
