@@ -140,7 +140,7 @@ mod tests {
         let claimed = [("tmp", ""), ("data", "data-db-0")];
         check(&objects, &[claim("data", Some("gp2"))], &claimed, &[("team/data-db-0", "gp2")], true);
         check(&objects, &[claim("data", None)], &claimed, &[("team/data-db-0", "gp3")], true);
-        let there = ClusterObjects { volume_claims: vec![claim("data-db-0", Some("old"))], ..objects };
+        let there = ClusterObjects { volume_claims: vec![claim("data-db-0", Some("old"))].into(), ..objects };
         check(&there, &[claim("data", Some("gp2"))], &claimed, &[], true);
     }
 
@@ -150,12 +150,12 @@ mod tests {
         let bound = |volume: &str| {
             let mut bound = claim("data-db-0", Some("gp2"));
             bound.spec.volume_name = volume.to_owned();
-            ClusterObjects { volume_claims: vec![bound], ..ClusterObjects::default() }
+            ClusterObjects { volume_claims: vec![bound].into(), ..ClusterObjects::default() }
         };
         let templates = [claim("data", Some("gp2"))];
         check(&bound("pv-1"), &templates, &[("tmp", "")], &[], false);
         check(&bound(""), &templates, &[("tmp", "")], &[], false);
-        let (claimed, volumes) = ([("tmp", ""), ("data", "data-db-0")], vec![whittle_api::k8s::PersistentVolume::default()]);
+        let (claimed, volumes) = ([("tmp", ""), ("data", "data-db-0")], vec![whittle_api::k8s::PersistentVolume::default()].into());
         check(&ClusterObjects { volumes, ..bound("pv-1") }, &templates, &claimed, &[], true);
         check(&ClusterObjects { storage_classes: vec![class("gp3", "true")], ..bound("") }, &templates, &claimed, &[], true);
     }

@@ -306,7 +306,7 @@ fn volumes_of_undrained_pods_and_inline_volumes_are_not_waited_for() {
         [attachment("a", "pv-1", NODE), attachment("b", "pv-2", NODE), attachment("c", "", NODE), attachment("d", "pv-3", "x")];
     let mut objects = ClusterObjects {
         pods: vec![using(pod("leaves"), "data")].into(),
-        volume_claims: vec![volume_claim],
+        volume_claims: vec![volume_claim].into(),
         volume_attachments: attachments.into(),
         ..ClusterObjects::default()
     };

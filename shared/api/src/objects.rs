@@ -29,8 +29,11 @@ pub struct ClusterObjects {
     pub disruption_budgets: Vec<PodDisruptionBudget>,
     pub namespaces: Vec<Namespace>,
     pub priority_classes: Vec<PriorityClass>,
-    pub volume_claims: Vec<PersistentVolumeClaim>,
-    pub volumes: Vec<PersistentVolume>,
+    /// Shared like pods: a cluster may have tens of thousands.
+    #[serde(deserialize_with = "crate::shared::unpooled")]
+    pub volume_claims: Shared<Vec<PersistentVolumeClaim>>,
+    #[serde(deserialize_with = "crate::shared::unpooled")]
+    pub volumes: Shared<Vec<PersistentVolume>>,
     pub storage_classes: Vec<StorageClass>,
     pub csi_nodes: Vec<CsiNode>,
     pub volume_attachments: Vec<VolumeAttachment>,

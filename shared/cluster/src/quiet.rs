@@ -9,7 +9,7 @@ use crate::read::{Consistency, parse};
 use futures::try_join;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_api::k8s::{Node, NodeMetadata, Pod, PodDisruptionBudget};
+use whittle_api::k8s::{Node, NodeMetadata, PersistentVolume, PersistentVolumeClaim, Pod, PodDisruptionBudget};
 use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_ports::{ClusterAccess, ClusterError, confirmed_for, kept_for};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
@@ -69,8 +69,8 @@ impl<A: ClusterAccess> Clusters<A> {
             self.list(cluster, cached, None),
             self.list(cluster, cached, None),
             // A volume claim that was just bound determines a zone.
-            self.list(cluster, newest, None),
-            self.list(cluster, newest, None),
+            self.list::<PersistentVolumeClaim>(cluster, newest, None),
+            self.list::<PersistentVolume>(cluster, newest, None),
             self.list(cluster, cached, None),
             self.followed(cluster),
         )?;
@@ -79,8 +79,8 @@ impl<A: ClusterAccess> Clusters<A> {
             daemon_sets: daemon_sets.into_items(&mut unreadable),
             namespaces: namespaces.into_items(&mut unreadable),
             priority_classes: priority_classes.into_items(&mut unreadable),
-            volume_claims: volume_claims.into_items(&mut unreadable),
-            volumes: volumes.into_items(&mut unreadable),
+            volume_claims: volume_claims.into_items(&mut unreadable).into(),
+            volumes: volumes.into_items(&mut unreadable).into(),
             storage_classes: storage_classes.into_items(&mut unreadable),
             csi_nodes: csi_nodes.into_items(&mut unreadable).into_inner(),
             unreadable,

@@ -404,7 +404,7 @@ impl<A: ClusterAccess> Clusters<A> {
         // Volume claims show which attached volumes belong to pods that are not evicted: needed only while a volume is attached.
         let volume_claims =
             if volume_attachments.is_empty() { vec![] } else { self.claims_on(cluster, name).await?.into_items(&mut unreadable) };
-        Ok(ClusterObjects { volume_attachments, volume_claims, unreadable, ..ClusterObjects::default() })
+        Ok(ClusterObjects { volume_attachments, volume_claims: volume_claims.into(), unreadable, ..ClusterObjects::default() })
     }
 
     /// The volume claims of the pods on a node. These are few, and the cluster's may be tens of thousands.

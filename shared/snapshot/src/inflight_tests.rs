@@ -2,7 +2,7 @@ use crate::Snapshot;
 use crate::inflight::{being_replaced, decision_view, promises, with_chosen_nodes};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::catalog::InstanceType;
-use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
+use whittle_api::k8s::{Container, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceRequirements};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, Unreadable, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NOMINATION, PodKey, mirror, step};
@@ -375,6 +375,15 @@ fn a_standalone_claim_is_deleted_with_the_object_of_its_uid_and_not_with_another
     let shown = |node_claims| decided(&ClusterObjects { node_claims, ..ClusterObjects::default() }, std::slice::from_ref(&claim));
     assert_eq!(shown(vec![deleted("another")]).node_claims.len(), 1);
     assert_eq!(shown(vec![deleted("another"), deleted("own")]).node_claims.len(), 0);
+}
+
+#[test]
+fn volumes_and_their_claims_are_not_copied_for_a_decision() {
+    let (volumes, volume_claims) = (vec![PersistentVolume::default()].into(), vec![PersistentVolumeClaim::default()].into());
+    let read = ClusterObjects { volumes, volume_claims, ..ClusterObjects::default() };
+    let snapshot = Snapshot::of(now(), read, Vec::new(), Vec::new(), BTreeMap::new());
+    assert!(std::ptr::eq(snapshot.read.volumes.as_slice(), snapshot.objects.volumes.as_slice()));
+    assert!(std::ptr::eq(snapshot.read.volume_claims.as_slice(), snapshot.objects.volume_claims.as_slice()));
 }
 
 /// What decisions see of these, if no claim is being replaced and no instance type is known.

@@ -252,7 +252,8 @@ mod tests {
         let class = StorageClass { metadata: ObjectMeta::named("manual"), provisioner: NO_PROVISIONER.into(), ..StorageClass::default() };
         let mut volumes: Vec<PersistentVolume> = (0..24).map(|number| volume(number, None)).collect();
         volumes.extend([volume(40, Some("c00")), volume(41, Some("other"))]);
-        ClusterObjects { storage_classes: vec![class], volumes, volume_claims: (0..20).map(claim).collect(), ..ClusterObjects::default() }
+        let (storage_classes, volume_claims) = (vec![class], (0..20).map(claim).collect());
+        ClusterObjects { storage_classes, volumes: volumes.into(), volume_claims, ..ClusterObjects::default() }
     }
 
     fn names(volumes: &[&PersistentVolume]) -> Vec<String> {

@@ -131,7 +131,7 @@ fn read(objects: &Objects, scope: Scope, node: Option<&str>) -> ClusterObjects {
             let attached = objects.volume_attachments.values().filter(|one| Some(one.spec.node_name.as_str()) == node);
             let volume_attachments: Vec<_> = attached.cloned().collect();
             let volume_claims = if volume_attachments.is_empty() { Vec::new() } else { all(&objects.volume_claims) };
-            ClusterObjects { volume_attachments, volume_claims, ..ClusterObjects::default() }
+            ClusterObjects { volume_attachments, volume_claims: volume_claims.into(), ..ClusterObjects::default() }
         }
     }
 }
