@@ -179,13 +179,16 @@ fn a_node_initializes_when_nothing_is_missing() {
     );
 }
 
+/// Gives a Node one thing that it lacks.
+type Mend = fn(&mut Node);
+
 #[test]
 fn of_all_that_a_node_lacks_the_first_in_karpenters_order_is_told() {
     let mut node = ready(node());
     node.status.conditions[0].status = ConditionStatus::Unknown;
     node.spec.taints = vec![Taint::new("node.kubernetes.io/not-ready", TaintEffect::NoExecute), Taint::new("cni", TaintEffect::NoExecute)];
     node.status.allocatable.set("gpu", Quantity::ZERO);
-    let steps: [(&str, fn(&mut Node)); 4] = [
+    let steps: [(&str, Mend); 4] = [
         ("NodeNotReady", |node| node.status.conditions[0].status = ConditionStatus::True),
         ("StartupTaintsExist", |node| node.spec.taints.retain(|taint| taint.key != "cni")),
         ("KnownEphemeralTaintsExist", |node| node.spec.taints.clear()),

@@ -15,7 +15,7 @@ use whittle_model::pods;
 use whittle_model::requirements::{Allowed, Requirements, from_labels, from_requirements};
 use whittle_model::scheduling::Input;
 use whittle_model::state::StateNode;
-use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
+use whittle_units::{Resources, SignedDuration, Timestamp};
 
 /// The label keys that some constraint mentions; others make no difference between machines.
 fn relevant_keys(builder: &ProblemBuilder<'_>, classes: &IdVec<ClassId, Class>, groups: &IdVec<GroupId, Group>) -> BTreeSet<Key> {

@@ -4,6 +4,7 @@ use super::over_sim::still;
 use super::{Scene, change, deletion_requested, registered, scene};
 use crate::compare::{Ending, Findings};
 use crate::execute::Executor;
+use crate::index::Index;
 use futures::executor::block_on;
 use whittle_api::ClusterObjects;
 use whittle_claims::{DeletionReason, step};
@@ -83,8 +84,9 @@ fn counted(reason: DeletionReason, check: Option<&'static str>) -> Vec<String> {
     let (ports, cluster, objects) = (simulation.ports(), ClusterName::new("c"), ClusterObjects::default());
     let claims = [block_on(ports.get(&registered().key)).unwrap().unwrap()];
     let ending = Ending { check, ..Ending::new(&claims[0].value, reason, "") };
+    let index = Index::of(&claims, &[], &objects, &[]);
     let adapters = Adapters::all(&ports);
-    let executor = Executor { ports: adapters, cluster: &cluster, claims: &claims, objects: &objects, sightings: &[], failure: None };
+    let executor = Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &[], failure: None };
     let mut report = Report::default();
     block_on(executor.run(Findings { end: vec![ending], ..Findings::default() }, &mut report)).unwrap();
     let disrupted = report.metrics.iter().filter(|metric| metric.metric == "karpenter_nodeclaims_disrupted_total");
