@@ -623,7 +623,7 @@ fn values_when_launched<'a>(wanted: &Wanted<'_>, instance_type: &'a InstanceType
         return Vec::new();
     }
     let offerings = instance_type.offerings.iter();
-    let sold: Vec<&Offering> = offerings.filter(|offering| offering.is_sold() && wanted.admit(&offering.requirements)).collect();
+    let sold: Vec<&Offering> = offerings.filter(|offering| offering.is_sold() && wanted.allow(offering)).collect();
     let is_stated = |r: &&Requirement| labels::normalized(&r.key) == key && r.operator.as_str() == "In";
     let of_type = instance_type.requirements.iter().filter(is_stated).flat_map(|r| &r.values).map(String::as_str);
     let is_offered = |value: &str| {
@@ -645,6 +645,12 @@ impl<'a> Wanted<'a> {
             wanted.entry(labels::normalized(key)).or_default().push((operator, values));
         }
         Self(wanted)
+    }
+
+    /// Whether the NodePool allows an offering. Nothing is dedicated that does not ask for it.
+    fn allow(&self, offering: &Offering) -> bool {
+        let names_tenancy = self.0.contains_key(labels::INSTANCE_TENANCY);
+        (names_tenancy || !offering.is_dedicated()) && self.admit(&offering.requirements)
     }
 
     /// Whether the NodePool allows an instance type or offering with these requirements.

@@ -266,6 +266,19 @@ fn a_claim_that_holds_a_reservation_is_pinned_to_it() {
     assert_ne!(asks(&gated.solve(&gated.options), 0, labels::RESERVATION_ID), "In [cr-1]");
 }
 
+/// A world with a reservation for machines of this tenancy.
+fn with_reservation(tenancy: &str) -> World {
+    let mut world = World::new();
+    reserve(&mut world, None, "default-instance-type", "cr-1", 1);
+    for t in &mut world.types {
+        t.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
+        for offer in t.offerings.iter_mut().filter(|offer| offer.reservation_capacity.is_some()) {
+            offer.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, [tenancy]));
+        }
+    }
+    world
+}
+
 /// EC2 starts no machine of another tenancy in a reservation, and whoever names none gets default tenancy.
 #[test]
 fn a_reservation_is_for_pods_that_may_be_on_machines_of_its_tenancy() {
@@ -278,20 +291,22 @@ fn a_reservation_is_for_pods_that_may_be_on_machines_of_its_tenancy() {
         ("dedicated", None, false),
     ];
     for (tenancy, asked, is_reserved) in cases {
-        let mut world = World::new();
-        reserve(&mut world, None, "default-instance-type", "cr-1", 1);
-        for t in &mut world.types {
-            t.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, ["dedicated", "default"]));
-            for offer in t.offerings.iter_mut().filter(|offer| offer.reservation_capacity.is_some()) {
-                offer.requirements.push(Requirement::is_in(labels::INSTANCE_TENANCY, [tenancy]));
-            }
-        }
+        let mut world = with_reservation(tenancy);
         let selector = asked.map_or_else(|| json!({}), |asked| json!({"nodeSelector": {labels::INSTANCE_TENANCY: asked}}));
         world.pods("web", 1, &all(&[json!({"requests": {"cpu": "10m"}}), selector]));
         let plan = world.plan();
         assert_eq!(sizes(&plan), [1]);
         assert_eq!(asks(&plan, 0, labels::CAPACITY_TYPE) == "In [reserved]", is_reserved, "{tenancy} for {asked:?}");
     }
+}
+
+/// Nor is it a domain of their spread, which would bound it for good.
+#[test]
+fn a_reservation_for_dedicated_machines_is_no_domain_of_pods_that_get_none() {
+    let mut world = with_reservation("dedicated");
+    world.pods("web", 4, &json!({"requests": {"cpu": "10m"}, "topologySpreadConstraints": [spread(labels::CAPACITY_TYPE, "web", 1)]}));
+    world.pass();
+    assert_eq!(world.counts(labels::CAPACITY_TYPE, "web"), [2, 2]);
 }
 
 #[test]
