@@ -10,6 +10,7 @@ use super::topology::Group;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Pod, Taint, TaintEffect};
+use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{conditions, labels};
 use whittle_model::pods;
 use whittle_model::requirements::{Allowed, Requirements, from_labels, from_requirements};
@@ -89,10 +90,11 @@ fn awaited(input: &Input<'_>, node: &StateNode, known: &Requirements, daemons: &
     // As on new machines: a daemon runs wherever the kube-scheduler may place it. Its controller lets it tolerate a cordon.
     let is_hard = |taint: &Taint| taint.effect != TaintEffect::PreferNoSchedule && taint.key != labels::UNSCHEDULABLE_TAINT;
     let hard: Vec<Taint> = node.simulated_taints().into_iter().filter(is_hard).collect();
-    let expected = expected_labels(node, known);
+    let open = open_labels(node, known, daemons);
+    let expected = expected_labels(node, known, &open);
     for (pod, terms, resources) in daemons {
-        let is_tolerated = pods::untolerated(&pod.spec.tolerations, &hard).is_empty();
-        if !is_tolerated || !terms.iter().any(|term| expected.compatible(term, |_| false).is_ok()) {
+        let runs = |term: &Requirements| runs_on_all_types(term, &open) && expected.compatible(term, |_| false).is_ok();
+        if !pods::untolerated(&pod.spec.tolerations, &hard).is_empty() || !terms.iter().any(runs) {
             continue;
         }
         let Some(has) = own.get(&pods::daemon_set_of(pod)) else {
@@ -106,19 +108,43 @@ fn awaited(input: &Input<'_>, node: &StateNode, known: &Requirements, daemons: &
     out
 }
 
+/// Labels that the offerings of a type decide, not the type. The requests of a claim count the daemons for each of their values.
+const OF_OFFERINGS: [&str; 3] = [labels::ZONE, labels::ZONE_ID, labels::CAPACITY_TYPE];
+
+/// What the claim of a machine that is still to be launched states of labels that it will get, as far as daemons select them: a claim lists
+/// up to hundreds of instance types.
+fn open_labels<'n>(node: &'n StateNode, known: &Requirements, daemons: &[Daemon<'_>]) -> Vec<&'n Requirement> {
+    let Some(claim) = node.claim.as_ref().filter(|_| node.node.is_none()) else { return Vec::new() };
+    let is_selected = |key: &str| daemons.iter().flat_map(|(_, terms, _)| terms).any(|term| term.get(key).is_some());
+    let is_open = |stated: &&Requirement| {
+        let key = labels::normalized(&stated.key);
+        (stated.operator == Operator::In || OF_OFFERINGS.contains(&key)) && known.get(key).is_none() && is_selected(key)
+    };
+    claim.spec.requirements.iter().filter(is_open).collect()
+}
+
+/// Whether a term admits each type that a claim states. With a daemon that only some types run it was not planned.
+fn runs_on_all_types(term: &Requirements, open: &[&Requirement]) -> bool {
+    open.iter().all(|stated| {
+        let key = labels::normalized(&stated.key);
+        let admits_all = |allowed: &Allowed<String>| stated.values.iter().all(|value| allowed.has(value));
+        OF_OFFERINGS.contains(&key) || term.get(key).is_none_or(admits_all)
+    })
+}
+
 /// The labels that decide which daemons run on a node. One that starts will be registered and initialized, as a new machine is in a plan;
-/// one that is still to be launched may get whatever its claim leaves open, such as one of several zones.
-fn expected_labels<'l>(node: &StateNode, known: &'l Requirements) -> Cow<'l, Requirements> {
-    let Some(claim) = node.claim.as_ref().filter(|_| !node.initialized()) else { return Cow::Borrowed(known) };
+/// one that is still to be launched may get any of what is `open`, such as one of several zones.
+fn expected_labels<'l>(node: &StateNode, known: &'l Requirements, open: &[&Requirement]) -> Cow<'l, Requirements> {
+    if node.initialized() {
+        return Cow::Borrowed(known);
+    }
     let mut out = known.clone();
     for key in [labels::REGISTERED, labels::INITIALIZED] {
         out.replace(key.to_owned(), Allowed::one("true".to_owned()));
     }
-    if node.node.is_none() {
-        for (key, allowed) in from_requirements(&claim.spec.requirements).iter() {
-            if out.get(key).is_none() {
-                out.add(key.clone(), allowed.clone());
-            }
+    for stated in open {
+        for (key, allowed) in from_requirements(std::slice::from_ref(*stated)).iter() {
+            out.add(key.clone(), allowed.clone());
         }
     }
     Cow::Owned(out)

@@ -40,6 +40,23 @@ fn a_daemon_of_one_zone_is_counted_on_a_machine_that_may_be_launched_there() {
     }
 }
 
+/// The requests of its claim count only the daemons of each type that it lists: room for another is not there, and the pod that takes the
+/// place of one that was planned would get a second machine.
+#[test]
+fn a_daemon_of_some_types_is_not_counted_on_a_machine_that_may_be_of_another() {
+    for (selected, fits) in [(&["amd64"][..], true), (&["amd64", "arm64"][..], false)] {
+        let mut world = World::new();
+        world.types.clear();
+        let (_, claim) = world.managed("n", "launched", 4, json!({}));
+        claim.metadata.labels.remove(labels::ARCH);
+        claim.spec.requirements = vec![Requirement::is_in(labels::ARCH, ["amd64", "arm64"])];
+        world.objects.nodes.clear();
+        daemon(&mut world, "agent", all(&[json!({"cpu": "2"}), required(&[&[expr(labels::ARCH, "In", selected)]])]));
+        world.pod("it", json!({"cpu": "3"}));
+        assert_eq!(left(&world.plan()).is_empty(), fits, "{selected:?}");
+    }
+}
+
 /// Once it is launched, its zone is known, whatever the claim allowed.
 #[test]
 fn a_daemon_of_another_zone_is_not_counted_on_a_machine_that_is_launched() {
