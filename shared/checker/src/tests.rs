@@ -320,8 +320,7 @@ fn a_pod_beside_a_daemon_needs_one_that_is_there_or_will_come() {
     let agent = |name: &str, node: &str| {
         let mut agent = pod(name, json!({"nodeName": node}));
         agent["metadata"]["namespace"] = json!("kube-system");
-        agent["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]);
+        agent["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]);
         agent
     };
     let mut world = World::new();
@@ -331,18 +330,18 @@ fn a_pod_beside_a_daemon_needs_one_that_is_there_or_will_come() {
         world.read_nodes();
     };
     created(&mut world, "2025-12-31T23:56:00Z");
-    world.has_pods([pod("old-0", json!({"nodeName": "n1"})), agent("agent-0", "gone"), pod("it-0", json!({"affinity": beside}))]);
+    let pods = [pod("old-0", json!({"nodeName": "n1"})), agent("agent-0", "gone"), pod("it-0", json!({"affinity": beside}))];
+    world.has_pods(pods.clone());
     let plan = world.plan();
     assert_eq!((plan.placements.len(), world.violated_rules(&plan)), (1, Vec::new()), "{plan:?}");
     created(&mut world, "2025-12-31T23:54:00Z");
     assert_eq!(world.violated_rules(&plan), ["affinity"]);
-    for is_ending in [false, true] {
-        let mut here: Pod = serde_json::from_value(agent("agent-1", "n1")).unwrap();
-        here.metadata.deletion_timestamp = is_ending.then(|| "2025-12-31T23:59:00Z".parse().unwrap());
-        let mut world = World { objects: world.objects.clone(), catalog: world.catalog.clone(), ..World::new() };
-        world.objects.pods.push(here);
-        world.read_nodes();
-        assert_eq!(world.violated_rules(&plan), [""; 0], "{is_ending}");
+    for (state, minute, wrong) in [("Running", 59, 0), ("Terminating", 59, 0), ("Failed", 56, 0), ("Failed", 54, 1)] {
+        let (mut here, since) = (agent("agent-1", "n1"), format!("2025-12-31T23:{minute}:00Z"));
+        here["status"] = json!({"phase": state, "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": since}]});
+        here["metadata"]["deletionTimestamp"] = json!((state == "Terminating").then_some(since));
+        world.has_pods(pods.iter().cloned().chain([here]));
+        assert_eq!(world.violated_rules(&plan).len(), wrong, "{state}, {minute}");
     }
 }
 

@@ -27,7 +27,8 @@ struct Machine<'a> {
     domains: BTreeMap<&'a str, Vec<Domain<'a>>>,
     bound: Vec<&'a Pod>,
     placed: Vec<&'a Pod>,
-    /// Bound pods that are being deleted: they count for nothing, but that of a DaemonSet has a successor.
+    /// Bound pods that are being deleted, and those of DaemonSets that have just ended: they count for nothing, but that of a DaemonSet has
+    /// a successor.
     ending: Vec<&'a Pod>,
     /// It does not exist yet.
     planned: bool,
@@ -263,9 +264,11 @@ fn machines_with_pods<'a>(input: &Input<'a>, plan: &Plan, names: &[String], pods
     let moved: BTreeSet<String> = placed.map(PodRef::key).collect();
     let placements: BTreeMap<&str, &Placement> = plan.placements.iter().rev().map(|p| (p.node.as_str(), p)).collect();
     let find = |list: &[PodRef]| list.iter().filter_map(|p| pods.get(&p.key()).copied()).collect::<Vec<_>>();
+    let ended = ended_daemons(input);
     let nodes = input.nodes.iter().map(|node| {
         let all = node.pods.iter().map(|p| &input.objects.pods[*p]);
-        let (ending, bound): (Vec<&Pod>, Vec<&Pod>) = all.partition(|p| p.metadata.deletion_timestamp.is_some());
+        let (mut ending, bound): (Vec<&Pod>, Vec<&Pod>) = all.partition(|p| p.metadata.deletion_timestamp.is_some());
+        ending.extend(node.node.as_ref().and_then(|own| ended.get(own.metadata.name.as_str())).into_iter().flatten().copied());
         Machine {
             name: node.name().to_owned(),
             domains: BTreeMap::new(),
@@ -287,6 +290,18 @@ fn machines_with_pods<'a>(input: &Input<'a>, plan: &Plan, names: &[String], pods
         awaits_daemons: true,
     });
     nodes.chain(claims).collect()
+}
+
+/// By Node, the pods of DaemonSets that have ended there a short time ago: their controllers make others.
+fn ended_daemons<'a>(input: &Input<'a>) -> BTreeMap<&'a str, Vec<&'a Pod>> {
+    let mut out: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in input.objects.pods.iter().filter(|pod| pod.is_terminal()) {
+        let is_recent = pod.last_event().is_some_and(|at| input.now.duration_since(at) < DAEMONS_COME);
+        if is_recent && pod.metadata.owner_references.iter().any(|owner| owner.kind == "DaemonSet") {
+            out.entry(&pod.spec.node_name).or_default().push(pod);
+        }
+    }
+    out
 }
 
 /// How long an initialized node may lack pods of DaemonSets that will come.
