@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{
-    Claim, ClaimKey, DecisionKind, DecisionRecord, Deletion, DeletionReason, Doorbell, Event, Phase, Stored, stated_deadline,
+    Claim, ClaimKey, DecisionKind, DecisionRecord, Deletion, DeletionReason, Doorbell, Event, Phase, Stored, stated_deadline_of,
 };
 use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, protected_by, undo_moves, without_place};
 use whittle_model::disruption::{Input, Method};
@@ -279,10 +279,8 @@ impl<P: Rights> Run<'_, P> {
 /// The deletion of a claim, with the deadline that its NodeClaim states before that, be it later than that of its `terminationGracePeriod`
 /// (lifecycle 16). Pure.
 pub(crate) fn deletion_of(snapshot: &Snapshot, claim: &Claim, reason: DeletionReason, message: String, now: Timestamp) -> Deletion {
-    let shown = snapshot.read.node_claims.iter().find(|shown| claim.is_mirrored_by(shown));
-    let stated = shown.and_then(|shown| stated_deadline(&shown.metadata));
     let own = claim.deletion_for(reason, message, now);
-    Deletion { deadline: stated.or(own.deadline), ..own }
+    Deletion { deadline: stated_deadline_of(claim, &snapshot.read).or(own.deadline), ..own }
 }
 
 /// Whether a command of consolidation ends because EC2 has refused a replacement while a quota of the account is used up. A node that has

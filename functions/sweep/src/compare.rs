@@ -294,7 +294,7 @@ fn missing_pool(claim: &str) -> String {
 
 /// An ending with the deadline that the NodeClaim states before it is deleted: it is kept, be it later than that of its
 /// `terminationGracePeriod`.
-fn with_stated_deadline(ending: Ending, claim: &Claim, index: &Index<'_>) -> Ending {
+pub(crate) fn with_stated_deadline(ending: Ending, claim: &Claim, index: &Index<'_>) -> Ending {
     let MirrorState::There(meta) = unreadable::mirror_of(claim, index) else { return ending };
     Ending { stated: ending.stated.or_else(|| stated_deadline(meta)), ..ending }
 }

@@ -1,7 +1,7 @@
 //! The health of nodes: which are unhealthy for so long that they are replaced (disruption 15), which have less capacity than
 //! expected (lifecycle 10), and which lack the label of their class. Pure.
 
-use crate::compare::{Ending, Findings, Sightings, SweepInput};
+use crate::compare::{Ending, Findings, Sightings, SweepInput, with_stated_deadline};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{self, CONSISTENT_STATE_FOUND};
 use whittle_api::k8s::Node;
@@ -90,7 +90,8 @@ pub(crate) fn checks(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
             let about = [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)];
             out.events.extend(about.into_iter().flatten().map(|about| ClusterEvent::warning(about, kind.event_reason(), message.clone())));
             out.events.extend(ClusterEvent::of_interruption(claim));
-            out.end.push(Ending { check: Some(kind.as_str()), ..Ending::new(claim, reason, message) });
+            let ending = Ending { check: Some(kind.as_str()), ..Ending::new(claim, reason, message) };
+            out.end.push(if kind.ends_at_once() { ending } else { with_stated_deadline(ending, claim, &input.index) });
         }
     }
 }

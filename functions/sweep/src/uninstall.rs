@@ -15,8 +15,8 @@ use whittle_api::k8s::{Kind as _, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
-    Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Machine, Phase, Revision, ShiftedZones, Stored, Uninstall,
-    UninstallRequest, step,
+    Claim, DecisionKind, Deletion, DeletionReason, Doorbell, Event, LeftNodes, Machine, Phase, Revision, ShiftedZones, Stored, Uninstall,
+    UninstallRequest, stated_deadline_of, step,
 };
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
@@ -291,7 +291,7 @@ impl<P: Rights> Leaving<'_, P> {
     async fn end_claim(&self, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
         let (ports, cluster, now) = (self.ports, self.cluster, self.ports.clock().now());
         match &claim.value.phase {
-            _ if !self.nodes.keep_running() => delete_claim(ports, claim, report).await,
+            _ if !self.nodes.keep_running() => delete_claim(ports, claim, self.objects, report).await,
             // A launch in progress is awaited: its machine is released when it is known. Nothing else sends its doorbell any more.
             Phase::Launching { .. } if Safeguard::LeavingAwaitsLaunches.stops(may_launch(&claim.value, now)) => {
                 let claims = vec![claim.value.key.name.clone()];
@@ -299,9 +299,11 @@ impl<P: Rights> Leaving<'_, P> {
             }
             Phase::Terminating { .. } => send(ports, terminate_doorbell(cluster, &claim.value.key.name)).await,
             // A Node that is being deleted would vanish with its finalizer, while its machine runs on: it is drained.
-            phase if phase.machine().is_none() || is_node_deleting(&claim.value, self.objects) => delete_claim(ports, claim, report).await,
+            phase if phase.machine().is_none() || is_node_deleting(&claim.value, self.objects) => {
+                delete_claim(ports, claim, self.objects, report).await
+            }
             // `terminate` may be about to delete its Node, or the machine never joined and nobody would own it.
-            _ if claim.value.deletion.is_some() => delete_claim(ports, claim, report).await,
+            _ if claim.value.deletion.is_some() => delete_claim(ports, claim, self.objects, report).await,
             // Its Node would stay closed by the taint that `register` removes. `register` looks at every tick, and gives up a machine
             // that does not join in time.
             Phase::Launched { .. } if self.nodes == LeftNodes::Keep => Ok(()),
@@ -373,12 +375,18 @@ fn is_node_deleting(claim: &Claim, objects: &ClusterObjects) -> bool {
     Safeguard::LeavingNodesDrained.stops(leaving)
 }
 
-/// Requests the deletion of a claim, as deleting its object would.
-async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, report: &mut Report) -> Result<(), HandleError> {
+/// Requests the deletion of a claim, as deleting its object would, which may state a deadline.
+async fn delete_claim<P: Rights>(
+    ports: P,
+    claim: &Stored<Claim>,
+    objects: &ClusterObjects,
+    report: &mut Report,
+) -> Result<(), HandleError> {
     let key = claim.value.key.clone();
     if claim.value.deletion.is_none() {
         let now = ports.clock().now();
-        let deletion = claim.value.deletion_for(DeletionReason::Requested, "Whittle is being uninstalled", now);
+        let own = claim.value.deletion_for(DeletionReason::Requested, "Whittle is being uninstalled", now);
+        let deletion = Deletion { deadline: stated_deadline_of(&claim.value, objects).or(own.deadline), ..own };
         save(ports.store(), claim, step(&claim.value, &Event::DeletionRequested(deletion), now)?).await?;
         report.count("ended");
     }
@@ -470,7 +478,7 @@ async fn release_machine<P: Rights>(
         Err(HandleError::Cloud(error))
             if error.kind == CloudErrorKind::NotFound && now.duration_since(machine.launched_at) >= LAUNCH_SETTLED_AFTER =>
         {
-            return delete_claim(ports, claim, report).await;
+            return delete_claim(ports, claim, objects, report).await;
         }
         marked => marked?,
     }

@@ -64,12 +64,7 @@ pub(crate) fn mirror_of<'a>(claim: &Claim, index: &Index<'a>) -> MirrorState<'a>
         return MirrorState::There(&node_claim.metadata);
     }
     let objects = index.objects;
-    let name = claim.key.name.as_str();
-    let is_its = |odd: &&Unreadable| {
-        let uid = claim.spec.standalone_uid.as_ref();
-        odd.metadata.name == name && uid.is_none_or(|uid| *uid == odd.metadata.uid)
-    };
-    match objects.unreadable_of(NodeClaim::KIND).find(is_its) {
+    match objects.unreadable_of(NodeClaim::KIND).find(|odd| claim.is_mirrored_in(&odd.metadata)) {
         Some(odd) => MirrorState::There(&odd.metadata),
         None if objects.lacks_kind(NodeClaim::KIND) || objects.is_unreadable(NodeClaim::KIND, "") => MirrorState::Unknown,
         None => MirrorState::Missing,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use whittle_api::k8s::Taint;
 use whittle_api::karpenter::{NodeClaim, NodeClaimSpec, NodeClassReference, Requirement};
-use whittle_api::{Condition, GoDuration, NillableDuration, OwnerReference, labels};
+use whittle_api::{Condition, GoDuration, NillableDuration, ObjectMeta, OwnerReference, labels};
 use whittle_units::{ClaimName, ClusterName, InstanceId, Price, ProviderId, Resources, Timestamp};
 
 /// The key of a claim.
@@ -305,8 +305,12 @@ impl Claim {
     /// Whether an object of the cluster is the mirror of this claim. A standalone one may have a successor of the same name,
     /// which is not.
     pub fn is_mirrored_by(&self, shown: &NodeClaim) -> bool {
-        let same_name = shown.metadata.name == self.key.name.as_str();
-        same_name && self.spec.standalone_uid.as_ref().is_none_or(|uid| *uid == shown.metadata.uid)
+        self.is_mirrored_in(&shown.metadata)
+    }
+    /// The same by the metadata of a NodeClaim, which may be all of it that can be read.
+    pub fn is_mirrored_in(&self, meta: &ObjectMeta) -> bool {
+        let same_name = meta.name == self.key.name.as_str();
+        same_name && self.spec.standalone_uid.as_ref().is_none_or(|uid| *uid == meta.uid)
     }
     /// The uid that the claim's object must have; empty if any object of its name is ours.
     pub fn object_uid(&self) -> &str {

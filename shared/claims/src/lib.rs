@@ -58,7 +58,7 @@ pub use function_health::{FunctionHealth, Overdue};
 pub use lease::{FencingToken, Lease};
 pub use machine::{Event, IllegalStep, step};
 pub use measured::{MeasuredMemory, Measurement, ShortAmount, Shortfall, SmallNode, SmallNodes};
-pub use mirror::{annotations_of, holds, labels_of, mirror, stated_deadline};
+pub use mirror::{annotations_of, holds, labels_of, mirror, stated_deadline, stated_deadline_of};
 pub use phase::Phase;
 pub use pool_health::{LaunchOutcome, PoolHealth, update_health};
 pub use record::{FenceFacts, NodeClassRecord, Record, Sighting};

@@ -2,8 +2,9 @@
 
 use crate::claim::{Claim, DeletionReason};
 use crate::phase::Phase;
+use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{NodeClaim, NodeClaimResources, NodeClaimSpec, NodeClaimStatus};
-use whittle_api::{ObjectMeta, OwnerReference, Shared, conditions, labels};
+use whittle_api::{ClusterObjects, ObjectMeta, OwnerReference, Shared, conditions, labels};
 
 impl DeletionReason {
     /// The reason of the `DisruptionReason` condition, and of the event when a pod is evicted.
@@ -138,6 +139,19 @@ pub fn annotations_of(claim: &Claim) -> std::collections::BTreeMap<String, Strin
 #[must_use]
 pub fn stated_deadline(meta: &ObjectMeta) -> Option<whittle_units::Timestamp> {
     meta.annotation(labels::TERMINATION_TIMESTAMP).and_then(|text| text.parse().ok())
+}
+
+/// The deadline that the NodeClaim of a claim states, among these objects of its cluster; also that of one that cannot be read as a whole.
+#[must_use]
+pub fn stated_deadline_of(claim: &Claim, objects: &ClusterObjects) -> Option<whittle_units::Timestamp> {
+    object_of(claim, objects).and_then(stated_deadline)
+}
+
+/// The metadata of the NodeClaim that shows a claim, which may be all of it that can be read.
+pub(crate) fn object_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<&'a ObjectMeta> {
+    let readable = objects.node_claims.iter().map(|shown| &shown.metadata);
+    let mut all = readable.chain(objects.unreadable_of(NodeClaim::KIND).map(|odd| &odd.metadata));
+    all.find(|meta| claim.is_mirrored_in(meta))
 }
 
 /// Whole seconds in UTC, as Kubernetes writes times.

@@ -1,10 +1,10 @@
 //! The deletion of a claim that a user requests by deleting its NodeClaim or its Node. Pure.
 
+use crate::mirror::object_of;
 use crate::{Claim, Stored, stated_deadline};
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Node};
-use whittle_api::karpenter::NodeClaim;
-use whittle_api::{ClusterObjects, ObjectMeta, Unreadable};
+use whittle_api::{ClusterObjects, ObjectMeta};
 use whittle_units::Timestamp;
 
 /// A deletion that a user requests.
@@ -48,19 +48,6 @@ pub fn requests<'a>(claims: &'a [Stored<Claim>], objects: &ClusterObjects) -> Ve
     let request_of = |claim: &Claim| requested(claim, object_of(claim, objects), nodes_of(claim, objects));
     let candidates = claims.iter().filter(|claim| serves(&claim.value) && is_named(&claim.value));
     candidates.filter_map(|claim| Some((claim, request_of(&claim.value)?))).collect()
-}
-
-/// The NodeClaim that shows a claim, which may be one that cannot be read.
-fn object_of<'a>(claim: &Claim, objects: &'a ClusterObjects) -> Option<&'a ObjectMeta> {
-    if let Some(node_claim) = objects.node_claims.iter().find(|node_claim| claim.is_mirrored_by(node_claim)) {
-        return Some(&node_claim.metadata);
-    }
-    let name = claim.key.name.as_str();
-    let is_its = |odd: &&Unreadable| {
-        let uid = claim.spec.standalone_uid.as_ref();
-        odd.metadata.name == name && uid.is_none_or(|uid| *uid == odd.metadata.uid)
-    };
-    objects.unreadable_of(NodeClaim::KIND).find(is_its).map(|odd| &odd.metadata)
 }
 
 /// The Nodes of a claim's machine, and those that cannot be read and may be its.

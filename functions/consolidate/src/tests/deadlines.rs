@@ -1,8 +1,9 @@
 //! The deadline that a NodeClaim states before `consolidate` deletes it.
 
 use super::{claim, leaving, running};
+use std::collections::BTreeMap;
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{GoDuration, ObjectMeta, labels};
+use whittle_api::{ClusterObjects, GoDuration, ObjectMeta, Unreadable, labels};
 use whittle_claims::DeletionReason;
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{at, key, stored};
@@ -35,14 +36,21 @@ fn commands_and_scale_down_keep_the_deadline_that_a_nodeclaim_states() {
 fn a_stated_deadline_counts_before_that_of_the_grace_period_and_only_that_of_the_claims_own_object() {
     let mut old = claim("old");
     old.spec.termination_grace_period = Some(GoDuration::from_secs(60));
-    let due = |name: &str, second: i64| {
-        let read = whittle_api::ClusterObjects {
-            node_claims: vec![stating(name, &at(second).to_string())],
-            ..whittle_api::ClusterObjects::default()
-        };
-        let snapshot = Snapshot::of(at(100), read, stored(vec![old.clone()]), Vec::new(), std::collections::BTreeMap::new());
+    let due_of = |read: ClusterObjects| {
+        let snapshot = Snapshot::of(at(100), read, stored(vec![old.clone()]), Vec::new(), BTreeMap::new());
         crate::progress::deletion_of(&snapshot, &old, DeletionReason::Drifted, String::new(), at(100)).deadline
     };
-    assert_eq!([due("old", 50), due("old", 130), due("old", 900)], [50, 130, 900].map(|second| Some(at(second))));
-    assert_eq!(due("another", 900), Some(at(160)));
+    for readable in [true, false] {
+        let due = |name: &str, second: i64| {
+            let object = stating(name, &at(second).to_string());
+            due_of(if readable {
+                ClusterObjects { node_claims: vec![object], ..ClusterObjects::default() }
+            } else {
+                let odd = Unreadable { kind: "NodeClaim".to_owned(), metadata: object.metadata, ..Unreadable::default() };
+                ClusterObjects { unreadable: vec![odd], ..ClusterObjects::default() }
+            })
+        };
+        assert_eq!([due("old", 50), due("old", 130), due("old", 900)], [50, 130, 900].map(|second| Some(at(second))), "{readable}");
+        assert_eq!(due("another", 900), Some(at(160)), "{readable}");
+    }
 }

@@ -1,6 +1,7 @@
 //! The deadline that a user states on a NodeClaim that is being deleted.
 
 use super::*;
+use whittle_api::Unreadable;
 use whittle_units::Timestamp;
 
 #[test]
@@ -39,6 +40,30 @@ fn a_deadline_that_a_nodeclaim_states_is_kept_whatever_ends_it() {
         assert_eq!(ends(what, None), [(reason, None)]);
     }
     assert!(ends(|_| (), Some(at(50).to_string())).is_empty(), "it ends nothing by itself");
+}
+
+/// What the second of two sweeps ends, of a claim with this status, whose NodeClaim states second 500, and may be unreadable.
+fn stated_of(status: InstanceStatus, readable: bool) -> Vec<(DeletionReason, Option<Timestamp>)> {
+    let scene = change(scene(registered()), |s| {
+        s.statuses.push(InstanceStatus { instance: "i-1".into(), ..status });
+        let meta = &mut s.objects.node_claims[0].metadata;
+        meta.annotations.insert(labels::TERMINATION_TIMESTAMP.into(), at(500).to_string());
+        if !readable {
+            let metadata = s.objects.node_claims.remove(0).metadata;
+            s.objects.unreadable.push(Unreadable { kind: "NodeClaim".into(), metadata, ..Unreadable::default() });
+        }
+    });
+    scene.twice(30).1.end.iter().map(|end| (end.reason, end.stated)).collect()
+}
+
+#[test]
+fn an_event_that_ec2_has_scheduled_keeps_a_stated_deadline_and_a_failed_check_never_waits_for_it() {
+    for readable in [true, false] {
+        let scheduled = InstanceStatus { has_scheduled_event: true, ..InstanceStatus::default() };
+        assert_eq!(stated_of(scheduled, readable), [(DeletionReason::ScheduledChange, Some(at(500)))], "{readable}");
+        let failed = InstanceStatus { system_impaired_since: Some(at(-20)), ..InstanceStatus::default() };
+        assert_eq!(stated_of(failed, readable), [(DeletionReason::Unhealthy, None)], "{readable}");
+    }
 }
 
 /// What a sweep at 100 s finds of a claim that drains with this deadline, and whose NodeClaim states another.

@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use std::sync::Mutex;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
-use whittle_api::{ConditionStatus, KarpenterSign, conditions};
+use whittle_api::{ConditionStatus, GoDuration, KarpenterSign, conditions};
 use whittle_claims::{DecisionKind, Doorbell, LeftNodes, Phase, Uninstall, UninstallRequest};
 use whittle_ec2::fleet::LaunchTemplate;
 use whittle_ports::{Adapters, ClaimStore, ClusterError, LaunchTemplates, Leases, Mode, NodePatch, RecordReader, Report, Settings};
@@ -112,6 +112,22 @@ fn nodes_are_drained_before_anything_else_is_deleted() {
     let again = ask(&simulation, LeftNodes::Drain);
     assert!(last_line(&again).starts_with("still there: 1 claims"), "{}", last_line(&again));
     assert_eq!(again.counted("ended"), 0, "once");
+}
+
+#[test]
+fn nodes_are_drained_until_the_deadline_that_their_nodeclaim_states_or_else_that_of_the_grace_period() {
+    for (stated, due) in [(Some(5000), 5000), (Some(30), 30), (None, 60)] {
+        let simulation = still();
+        with_pool(&simulation, node(true));
+        let mut claim = registered();
+        claim.spec.termination_grace_period = Some(GoDuration::from_secs(60));
+        simulation.store(&claim);
+        let mut shown = mirror(&claim);
+        shown.metadata.annotations.extend(stated.map(|second| (labels::TERMINATION_TIMESTAMP.to_owned(), at(second).to_string())));
+        simulation.create(shown);
+        ask(&simulation, LeftNodes::Drain);
+        assert_eq!(kept(&simulation).deletion.unwrap().deadline, Some(at(due)), "{stated:?}");
+    }
 }
 
 #[test]
