@@ -41,6 +41,26 @@ impl Drop for Place<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn nobody_has_a_place_beyond_the_last_until_one_is_free() {
+        let places = Places::new(2);
+        let (sender, having) = mpsc::channel();
+        let (first, second) = (places.take(), places.take());
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let _place = places.take();
+                sender.send(()).unwrap();
+            });
+            assert!(having.recv_timeout(Duration::from_millis(50)).is_err(), "both are taken");
+            drop(first);
+            having.recv().unwrap();
+        });
+        drop(second);
+        assert_eq!(*places.taken.lock().unwrap(), 0);
+    }
 
     #[test]
     fn no_more_have_a_place_than_there_are_and_everybody_gets_one() {

@@ -59,6 +59,15 @@ fn of_many_questions_at_once_each_is_answered_and_few_programs_run() {
 }
 
 #[test]
+fn programs_that_cannot_be_run_or_are_late_keep_nobody_waiting() {
+    for _ in 0..=AT_ONCE {
+        assert!(shell().at("/nonexistent/aws").text(&[]).is_err());
+        assert!(shell().within(Duration::from_millis(1)).text(&["-c", "exec sleep 60"]).is_err());
+    }
+    assert!(shell().text(&["-c", "echo"]).is_ok(), "each has left its place");
+}
+
+#[test]
 fn input_larger_than_a_pipe_is_fed_beside_reading() {
     let input = "x".repeat(1 << 20);
     assert_eq!(shell().feed(&["-c", "cat"], &input).unwrap().len(), input.len());
