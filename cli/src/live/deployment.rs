@@ -434,10 +434,17 @@ impl Deployment {
         self.aws.json(&arguments).map_err(|error| self.failed("the decisions", error))
     }
 
-    /// The cluster that a kubeconfig names by its ARN, as EKS writes it there, if the deployment does not serve it.
-    pub(crate) fn misses<'e>(&self, entry: Option<&'e str>) -> Option<&'e str> {
-        let (_, name) = entry?.strip_prefix("arn:")?.split_once(":cluster/")?;
-        (!self.stack.clusters().iter().any(|served| served == name)).then_some(name)
+    /// The cluster that a kubeconfig names by its ARN, as EKS writes it there, if the deployment does not serve it. One of the same name in
+    /// another region or account is another one.
+    pub(crate) fn misses(&self, entry: Option<&str>) -> Option<String> {
+        let (place, name) = entry?.strip_prefix("arn:")?.split_once(":cluster/")?;
+        let mut parts = place.split(':').skip(2);
+        let (region, account) = (parts.next()?, parts.next()?);
+        let differs = |is: &str, of_stack: &str| !of_stack.is_empty() && is != of_stack;
+        if differs(region, &self.stack.region) || differs(account, &self.stack.account) {
+            return Some(format!("{name} in {region} of account {account}"));
+        }
+        (!self.stack.clusters().iter().any(|served| served == name)).then(|| name.to_owned())
     }
 
     /// Which of its clusters a context of a kubeconfig is for: the one whose name the context's cluster ends with, or all.
@@ -597,9 +604,19 @@ mod tests {
         assert_eq!(of(Some("other")), ["prod", "test"]);
         assert_eq!(of(None), ["prod", "test"]);
         // Only by an ARN is it known what EKS calls the cluster.
-        assert_eq!(deployment.misses(Some("arn:aws:eks:eu-west-1:111122223333:cluster/other")), Some("other"));
+        assert_eq!(deployment.misses(Some("arn:aws:eks:eu-west-1:111122223333:cluster/other")).as_deref(), Some("other"));
         for entry in [None, Some("other"), Some("other.eu-west-1.eksctl.io"), Some("arn:aws:eks:eu-west-1:111122223333:cluster/prod")] {
             assert_eq!(deployment.misses(entry), None, "{entry:?}");
         }
+    }
+
+    #[test]
+    fn a_cluster_of_the_same_name_in_another_region_or_account_is_another_one() {
+        let stack = Stack { account: "111122223333".into(), ..stack_with("prod", "", "") };
+        let deployment = Deployment::new(Program::aws(None, None), stack);
+        let misses = |place: &str| deployment.misses(Some(&format!("arn:aws:eks:{place}:cluster/prod")));
+        assert_eq!(misses("eu-west-1:111122223333"), None);
+        assert_eq!(misses("us-east-1:111122223333").as_deref(), Some("prod in us-east-1 of account 111122223333"));
+        assert_eq!(misses("eu-west-1:444455556666").as_deref(), Some("prod in eu-west-1 of account 444455556666"));
     }
 }

@@ -123,7 +123,7 @@ fn deployed(args: &StatusArgs, live: &Live) -> Result<Option<Deployed>, String> 
     let Some(deployment) = args.stack.deployment(args.region.as_deref()).map_err(|error| text(&error))? else { return Ok(None) };
     let entry = live.cluster_entry();
     let clusters = deployment.clusters_of(entry.as_deref());
-    let misses = deployment.misses(entry.as_deref()).map(str::to_owned);
+    let misses = deployment.misses(entry.as_deref());
     let (alarms, decisions) = std::thread::scope(|threads| {
         let alarms = threads.spawn(|| deployment.alarms());
         let decisions = deployment.decisions(&clusters, Asked::Last(DECISIONS));
