@@ -7,7 +7,7 @@ use super::pods_to_place::PodToPlace;
 use super::topology::GroupKind;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Pod;
-use whittle_model::requirements::from_labels;
+use whittle_model::requirements::{from_labels, from_requirements};
 
 /// An existing machine, as far as counting is concerned.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub(crate) struct CountedMachine {
     /// Its labels as requirements: those of its NodeClaim until it is registered, by which pods are placed, too. `None` if no Node has
     /// joined and no pods are bound to it.
     pub(crate) labels: Option<SetId>,
+    /// What its claim requires, while no Node has joined: the labels that it lacks it may get among these values.
+    pub(crate) open: Option<SetId>,
     pub(crate) taints: TaintsId,
     /// Whether the pass may place pods on it.
     pub(crate) offered: bool,
@@ -34,6 +36,8 @@ pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, 
     for node in input.nodes {
         let counts = node.node.is_some() || !node.pods.is_empty();
         let labels = counts.then(|| builder.split(&from_labels(node.labels())).0);
+        let joins = node.claim.as_ref().filter(|_| node.node.is_none() && !node.pods.is_empty());
+        let open = joins.map(|claim| builder.split(&from_requirements(&claim.spec.requirements)).0);
         let taints = builder.taint_table.taints(&node.simulated_taints());
         let mut staying: BTreeMap<LabelsId, u32> = BTreeMap::new();
         let mut terminating: BTreeMap<LabelsId, u32> = BTreeMap::new();
@@ -53,7 +57,7 @@ pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, 
             }
         }
         let (pods, terminating) = (staying.into_iter().collect(), terminating.into_iter().collect());
-        out.push(CountedMachine { labels, taints, offered: builder.is_offered(node), pods, terminating, repels });
+        out.push(CountedMachine { labels, open, taints, offered: builder.is_offered(node), pods, terminating, repels });
     }
     out
 }

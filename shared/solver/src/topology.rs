@@ -63,7 +63,7 @@ pub(crate) struct Group {
     pub(crate) filter: Filter,
     /// The label sets of pods that the group's selector and namespaces select.
     pub(crate) selects: Selected,
-    /// Whether pods that are terminating count, too.
+    /// Whether pods that are terminating count, too: those that required anti-affinity selects.
     pub(crate) counts_terminating: bool,
 }
 

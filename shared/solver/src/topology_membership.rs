@@ -9,16 +9,19 @@ use super::ids::{DomainsId, FilterId, GroupId, HostId, IdVec, Key, SetId, Tolera
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::tally::Tally;
-use super::topology::{Counts, Filter, Group};
+use super::topology::{Counts, Filter, Group, GroupKind};
 use super::topology_domains::TopologyDomains;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use whittle_model::requirements::Allowed;
 
 /// How existing machines belong to the groups: which of them count, and which domains they provide.
 #[derive(Debug, Default)]
 pub(crate) struct TopologyMembership {
     /// By machine: its labels as requirements.
     labels: IdVec<HostId, Option<SetId>>,
+    /// By machine: what the labels may be that it does not have yet.
+    open: IdVec<HostId, Option<SetId>>,
     /// By machine: whether the pass may place pods on it.
     offered: IdVec<HostId, bool>,
     filter: IdVec<GroupId, FilterId>,
@@ -54,6 +57,7 @@ impl TopologyMembership {
     ) -> Self {
         let mut out = Self {
             labels: machines.iter().map(|machine| machine.labels).collect(),
+            open: machines.iter().map(|machine| machine.open).collect(),
             offered: machines.iter().map(|machine| machine.offered).collect(),
             ..Self::default()
         };
@@ -123,7 +127,11 @@ impl TopologyMembership {
                 match self.counted_in(id, &groups[id], host, sets) {
                     Some(CountedIn::Host) => out[id].hosts.add(host, by),
                     Some(CountedIn::Domain(val)) => out[id].add(val, by, names),
-                    None => {}
+                    None => {
+                        for val in self.possible_domains(&groups[id], host, sets) {
+                            out[id].add(*val, by, names);
+                        }
+                    }
                 }
             };
             for (labels, n) in &machine.pods {
@@ -152,6 +160,18 @@ impl TopologyMembership {
             return Some(CountedIn::Host);
         }
         self.domain(group.key, host, sets).map(CountedIn::Domain)
+    }
+
+    /// The domains in which a machine without one keeps pods away: all that its claim lists, until the launch decides. A machine that is
+    /// planned in this pass does the same (scheduling 21). A preference does not heed it: it would be given up for all of them.
+    fn possible_domains<'s>(&self, group: &Group, host: HostId, sets: &'s Sets) -> &'s [Val] {
+        let is_required = match group.kind {
+            GroupKind::Inverse => true,
+            GroupKind::Anti => group.counts_terminating,
+            GroupKind::Spread { .. } | GroupKind::Affinity => false,
+        };
+        let open = self.open[host].filter(|_| is_required && !group.by_host);
+        open.and_then(|open| sets.get(open).get(&group.key)).and_then(Allowed::members).unwrap_or_default()
     }
 
     /// Whether no machine but `leaving` provides the domain.

@@ -458,6 +458,40 @@ fn an_open_repelling_pod_blocks_every_zone_it_may_end_up_in() {
     assert!(world.objects.pods.iter().all(whittle_api::k8s::Pod::is_bound), "by now its zone is known");
 }
 
+/// A pod with this spec, labelled `app: web`, on a machine that is to be launched in one of these zones. Then another one is planned:
+/// who has no place, and the zones of a new machine.
+fn beside_a_launch(zones: &[&str], first: &Value, name: &str, spec: &Value) -> (usize, Option<String>) {
+    let mut world = World::new();
+    world.managed("n", "launched", 4, json!({})).1.spec.requirements =
+        serde_json::from_value(json!([expr(labels::ZONE, "In", zones)])).unwrap();
+    world.objects.nodes.clear();
+    world.pod("first", all(&[json!({"nodeName": "aws:///n", "labels": {"app": "web"}}), first.clone()]));
+    world.pods(name, 1, spec);
+    let plan = world.plan();
+    (left(&plan).len(), plan.claims.first().map(|_| super::world::asks(&plan, 0, labels::ZONE)))
+}
+
+/// Otherwise the second machine may be launched in the zone of the first, where its pod is not bound.
+#[test]
+fn a_repelling_pod_blocks_every_zone_in_which_its_machine_may_yet_be_launched() {
+    let anti = repelled(labels::ZONE, "web");
+    let third = Some(format!("In [{}]", Z[2]));
+    // Each repels the other, the first repels the second, and the second the first.
+    for (first, spec) in [(&anti, &anti), (&anti, &json!({})), (&json!({}), &anti)] {
+        assert_eq!(beside_a_launch(&Z, first, "web", spec), (1, None), "{first} {spec}: it waits until the zone is known");
+        assert_eq!(beside_a_launch(&Z[..2], first, "web", &all(&[zone(Z[2]), spec.clone()])), (0, third.clone()), "{first} {spec}");
+    }
+    assert_eq!(beside_a_launch(&Z[..2], &anti, "web", &anti), (0, third));
+}
+
+#[test]
+fn what_a_machine_may_yet_become_blocks_no_preference_and_attracts_nobody() {
+    let anti = soft("podAntiAffinity", near(labels::ZONE, "web"));
+    let (left, zones) = beside_a_launch(&Z, &json!({}), "web", &anti);
+    assert_eq!((left, zones.is_some()), (0, true), "a preference still has a machine of its own launched");
+    assert_eq!(beside_a_launch(&Z, &json!({}), "it", &affine(labels::ZONE, "web")), (1, None), "its zone is still open");
+}
+
 #[test]
 fn one_pod_per_zone_and_pass_until_all_zones_are_taken() {
     let mut world = World::new();
