@@ -54,6 +54,9 @@ pub fn term_requirements(term: &NodeSelectorTerm) -> Requirements {
 /// What an expression allows of the labels that a node can have; `None` if it excludes none of them.
 fn allowed_labels(e: &SelectorRequirement) -> Option<Allowed<String>> {
     let Some(operator) = ApiOperator::parse(&e.operator) else { return Some(Allowed::none()) };
+    if matches!(operator, ApiOperator::Gt | ApiOperator::Lt | ApiOperator::Gte | ApiOperator::Lte) {
+        return Some(bounded_labels(operator, &e.values));
+    }
     let is_list = matches!(operator, ApiOperator::In | ApiOperator::NotIn);
     if !is_list || e.values.iter().all(|value| is_label_value(value)) {
         return Some(allowed(operator, &e.values));
@@ -61,6 +64,21 @@ fn allowed_labels(e: &SelectorRequirement) -> Option<Allowed<String>> {
     let values: Vec<String> = e.values.iter().filter(|value| is_label_value(value)).cloned().collect();
     let excludes_nothing = operator == ApiOperator::NotIn && values.is_empty();
     (!excludes_nothing).then(|| allowed(operator, &values))
+}
+
+/// The numbers within a bound that a label can have: none is below zero, because no label value begins with a sign. A bound that is no
+/// integer allows nothing, as for kube-scheduler.
+fn bounded_labels(operator: ApiOperator, values: &[String]) -> Allowed<String> {
+    let nothing = || Allowed::one_of(std::iter::empty::<String>());
+    if values.first().is_none_or(|bound| bound.parse::<i64>().is_err()) {
+        return nothing();
+    }
+    let bounded = allowed(operator, values);
+    match bounded.bounds() {
+        (Some(low), _) if low < 0 => Allowed::at_least(0),
+        (_, Some(high)) if high < 0 => nothing(),
+        _ => bounded,
+    }
 }
 
 /// What an operator allows with its values. A bound that is not an integer counts as 0, since inputs have been

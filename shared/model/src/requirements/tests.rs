@@ -221,7 +221,20 @@ fn what_is_no_label_value_is_no_value_of_a_term() {
         assert_eq!(term("In", &[fine]), Some(Allowed::one(fine.to_owned())), "{fine:?}");
         assert_eq!(term("NotIn", &[fine]), Some(Allowed::except([fine.to_owned()])), "{fine:?}");
     }
-    assert_eq!(term("Gt", &["-5"]), Some(Allowed::above(-5)), "a bound is no label value");
+}
+
+/// The API server looks at no bound in a preference. A NodeClaim with a negative one is refused, and no label value begins with a sign.
+#[test]
+fn no_number_of_a_term_is_below_zero() {
+    for any in [("Gt", "-5"), ("Gte", "-5"), ("Gte", "-1"), ("Gt", "-1"), ("Gte", "0")] {
+        assert_eq!(term(any.0, &[any.1]), Some(Allowed::at_least(0)), "{any:?}");
+    }
+    for none in [("Lt", "0"), ("Lt", "-5"), ("Lte", "-1"), ("Gt", "a"), ("Lt", ""), ("Gte", "99999999999999999999"), ("Lte", "1.5")] {
+        assert!(term(none.0, &[none.1]).is_some_and(|allowed| allowed.is_contradiction()), "{none:?}");
+    }
+    assert!(term("Gt", &[]).is_some_and(|allowed| allowed.is_contradiction()));
+    assert_eq!(term("Lt", &["1"]), Some(Allowed::at_most(0)));
+    assert_eq!(term("Gt", &["0"]), Some(Allowed::at_least(1)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which preferences are dropped, and in which order.
 
-use super::world::{World, Z, all, expr, hard, left, near, one, preferred, reasons, required, sizes, soft, spread};
+use super::world::{World, Z, all, asks, expr, hard, left, near, one, preferred, reasons, required, sizes, soft, spread};
 use crate::relaxation::RELAXATIONS_MAX;
 use serde_json::json;
 use whittle_api::labels;
@@ -201,6 +201,24 @@ fn preferences_are_dropped_in_the_documented_order() {
         json!({"topologySpreadConstraints": [anyway], "labels": {"app": "web"}}),
     ]);
     assert_eq!(one(json!({}), spec, labels::ZONE).as_deref(), Some(Z[1]));
+}
+
+/// Karpenter puts a negative number onto the NodeClaim, which the API server refuses, each time anew.
+#[test]
+fn a_preference_for_numbers_that_no_label_can_be_is_dropped() {
+    let made = |operator: &str, bound: &str| {
+        let mut world = World::new();
+        world.pool("default", json!({"requirements": [expr("tier", "Exists", &[])]}));
+        world.pod("it", preferred(&[(1, expr("tier", operator, &[bound]))]));
+        let plan = world.plan();
+        (asks(&plan, 0, "tier"), plan.claims[0].labels["tier"].clone())
+    };
+    let of = |asked: &str, label: &str| (asked.to_owned(), label.to_owned());
+    assert_eq!(made("Gt", "4"), of("Exists >=5", "5"));
+    assert_eq!(made("Gt", "-5"), of("Exists >=0", "0"), "any number will do");
+    for (operator, bound) in [("Lt", "0"), ("Lte", "-3"), ("Gt", "high")] {
+        assert_eq!(made(operator, bound), of("Exists", "0"), "{operator} {bound}: dropped");
+    }
 }
 
 /// One for each number around the most that are tried one after the other: none may keep the solver from ending.
