@@ -110,7 +110,7 @@ pub struct NewClaim {
 }
 
 impl NewClaim {
-    /// The requirements, with the instance types inserted in key order.
+    /// The requirements as a NodeClaim can have them, with the instance types inserted in key order.
     #[must_use]
     pub fn requirements_with_types(&self) -> Vec<Requirement> {
         if self.instance_types.is_empty() {
@@ -120,6 +120,8 @@ impl NewClaim {
         types.values.sort();
         types.min_values = self.instance_type_min_values;
         let mut out = self.requirements.clone();
+        // The API has no 0, to which `BestEffort` lowers it for a label that no type has.
+        out.iter_mut().for_each(|one| one.min_values = one.min_values.filter(|least| *least > 0));
         let at = out.partition_point(|r| r.key < types.key);
         out.insert(at, types);
         out

@@ -187,6 +187,24 @@ fn best_effort_lowers_min_values_to_what_there_is() {
     assert_eq!(lowered(json!([types(3), zones(5)]), "3"), (Some(1), Some(3), "true".into()));
 }
 
+/// A NodeClaim with `minValues: 0` is refused by the API server.
+#[test]
+fn min_values_of_which_nothing_is_left_are_not_written() {
+    let mut world = sized(&[1, 2, 4]);
+    world.options.min_values = MinValuesPolicy::BestEffort;
+    let of_types = at_least(labels::INSTANCE_TYPE, "Exists", &[], 2);
+    world.pool(
+        "default",
+        json!({"requirements": [at_least("team", "In", &["a", "b"], 2), at_least("integer", "Exists", &[], 3), of_types]}),
+    );
+    world.pod("it", json!({"cpu": "1500m"}));
+    let plan = world.plan();
+    let written = plan.claims[0].requirements_with_types();
+    let least = |key: &str| written.iter().find(|one| one.key == key).map(|one| one.min_values);
+    assert_eq!((least("team"), least("integer"), least(labels::INSTANCE_TYPE)), (Some(None), Some(Some(2)), Some(Some(2))));
+    assert_eq!((plan.claims[0].annotations[labels::MIN_VALUES_RELAXED].as_str(), &plan.claims[0].labels["team"][..]), ("true", "a"));
+}
+
 #[test]
 fn a_heavy_pool_with_lowered_min_values_comes_before_a_light_one() {
     for light in [1, 3] {
