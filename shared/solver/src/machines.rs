@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Pod, Taint, TaintEffect};
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::{conditions, labels};
-use whittle_model::pods;
+use whittle_model::pods::{self, HostPort};
 use whittle_model::requirements::{Allowed, Requirements, from_labels, from_requirements};
 use whittle_model::scheduling::Input;
 use whittle_model::state::StateNode;
@@ -76,10 +76,18 @@ fn expect_attach_limit(builder: &ProblemBuilder<'_>, machine: &mut Machine) {
 
 type Daemon<'a> = (&'a Pod, Vec<Requirements>, Resources);
 
+/// What pods of DaemonSets take of a node that are not there yet.
+#[derive(Default)]
+struct Awaited {
+    room: Resources,
+    /// Those of daemons without any pod there: the ports of the others count with their pods.
+    ports: Vec<HostPort>,
+}
+
 /// What daemons still take of a node: each that runs there, less what its own pods have there already. What a pod of another has, as of an
 /// older template or of a DaemonSet that no longer exists, makes no room for it, nor does one of its own that has failed (ours).
-fn awaited(input: &Input<'_>, node: &StateNode, known: &Requirements, daemons: &[Daemon<'_>]) -> Resources {
-    let mut out = Resources::new();
+fn awaited(input: &Input<'_>, node: &StateNode, known: &Requirements, daemons: &[Daemon<'_>]) -> Awaited {
+    let mut out = Awaited::default();
     if daemons.is_empty() {
         return out;
     }
@@ -98,11 +106,12 @@ fn awaited(input: &Input<'_>, node: &StateNode, known: &Requirements, daemons: &
             continue;
         }
         let Some(has) = own.get(&pods::daemon_set_of(pod)) else {
-            out.add_demand(resources);
+            out.room.add_demand(resources);
+            out.ports.extend(pods::host_ports(pod));
             continue;
         };
         for (name, amount) in resources.iter().filter(|(name, amount)| has.get(name) < *amount) {
-            out.set(name, out.get(name).plus(amount.minus(has.get(name))));
+            out.room.set(name, out.room.get(name).plus(amount.minus(has.get(name))));
         }
     }
     out
@@ -157,8 +166,8 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
     all.replace(labels::HOSTNAME.to_owned(), Allowed::one(node.hostname().to_owned()));
     let taints = node.simulated_taints();
     let mut left = node.allocatable();
-    left.subtract(&awaited(input, node, &all, daemons));
-    let mut ports = Vec::new();
+    let Awaited { room, mut ports } = awaited(input, node, &all, daemons);
+    left.subtract(&room);
     let mut volumes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for pod in node.pods.iter().map(|&p| &input.objects.pods[p]) {
         left.subtract(&pods::effective_requests(pod));

@@ -91,3 +91,27 @@ fn what_a_pod_of_one_daemon_has_makes_no_room_for_that_of_another() {
         assert_eq!(left(&world.plan()).is_empty(), fits, "{phase}, {cpu}");
     }
 }
+
+/// The daemon's pod tolerates what a node starts with, and has the port before the other is bound: that one would wait there for nothing.
+#[test]
+fn the_host_ports_of_a_daemon_are_kept_where_its_pod_is_missing() {
+    let port = |port: i32| json!({"ports": [{"containerPort": port, "hostPort": port}]});
+    for state in ["initialized", "registered", "launched"] {
+        let fits = |selects: &str, wanted: i32, live_phase: Option<&str>| {
+            let mut world = World::new();
+            world.types.clear();
+            world.managed("n", state, 4, json!({"role": "edge"}));
+            daemon(&mut world, "agent", all(&[port(8080), json!({"nodeSelector": {"role": selects}})]));
+            if let Some(phase) = live_phase {
+                live(&mut world, "own", port(8080), 20);
+                world.bind("own", "n");
+                world.objects.pods.last_mut().unwrap().status.phase = phase.to_owned();
+            }
+            world.pod("it", port(wanted));
+            left(&world.plan()).is_empty()
+        };
+        assert!(!fits("edge", 8080, None), "a node that is {state}");
+        assert!(!fits("edge", 8080, Some("Running")) && !fits("edge", 8080, Some("Failed")), "a node that is {state}");
+        assert!(fits("edge", 8081, None) && fits("core", 8080, None), "another port, or a daemon of other nodes: {state}");
+    }
+}
