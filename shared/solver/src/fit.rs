@@ -102,6 +102,7 @@ pub(crate) fn check_machine(
 ) -> Result<SetId, FitError> {
     let now = state.machine(problem, id);
     problem.meter.spend(meter::MACHINE);
+    // What is overdrawn matters only to those that ask for some of it (scheduling 7.2).
     for (have, want) in now.remaining.iter().zip(&class.requests) {
         if *want > 0 && want > have {
             return Err(FitError::Permanent);

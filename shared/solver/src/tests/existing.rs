@@ -111,6 +111,18 @@ fn nodes_without_a_node_pool_take_pods() {
     }
 }
 
+/// Karpenter launches a machine for each of them (scheduling 7.2).
+#[test]
+fn a_node_that_is_overdrawn_takes_pods_that_ask_for_nothing_of_that() {
+    for (spec, expected) in [(json!({"cpu": "1"}), (1, 0)), (json!({"cpu": "1", "memory": "1Mi"}), (0, 1))] {
+        let mut world = World::new();
+        world.node("n", 4, json!({}));
+        world.pod("large", json!({"memory": "5Gi", "nodeName": "n"})).status.phase = "Running".into();
+        world.pod("it", spec);
+        check(&world, expected);
+    }
+}
+
 #[test]
 fn a_node_without_the_required_label_is_passed_over() {
     for managed in [false, true] {
