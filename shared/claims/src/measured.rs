@@ -86,7 +86,7 @@ impl Measurement {
     pub fn of(claim: &Claim, reported: Quantity, allocatable: &Resources) -> Option<Self> {
         let machine = claim.machine()?;
         let estimated = machine.capacity.get("memory");
-        let is_plausible = !reported.is_zero() && reported.times(2) >= estimated && reported <= estimated.times(2);
+        let is_plausible = !reported.is_zero() && reported.is_about(estimated);
         let is_known = !machine.image_id.is_empty() && !machine.instance_type.is_empty();
         (is_plausible && is_known).then(|| Self {
             image_id: machine.image_id.clone(),

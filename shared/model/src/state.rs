@@ -10,6 +10,19 @@ use whittle_units::{Quantity, Resources, Timestamp};
 /// Labels or annotations of nothing.
 static NONE: BTreeMap<String, String> = BTreeMap::new();
 
+/// What a machine has whatever is set up on it: its Node is not believed that it has much more or less of it (ADR 0083). How many pods and
+/// devices a machine has, and how much storage, is a matter of settings.
+const OF_HARDWARE: [&str; 2] = ["cpu", "memory"];
+
+/// What counts of the capacity that a Node reports of a resource. A kubelet writes it itself: an amount that the machine cannot have would
+/// use up its NodePool's limits, and none would have machines launched beyond them. Instead what was expected of the machine counts;
+/// zero if nothing is known.
+#[must_use]
+pub fn counted_capacity(resource: &str, reported: Quantity, expected: Quantity) -> Quantity {
+    let is_checked = OF_HARDWARE.contains(&resource) && !expected.is_zero();
+    if is_checked && !reported.is_about(expected) { expected } else { reported }
+}
+
 /// One machine: a Node, a NodeClaim, or both, joined by provider ID.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StateNode {
@@ -98,14 +111,36 @@ impl StateNode {
     #[must_use]
     pub fn capacity(&self) -> Resources {
         let mut out = self.reported(|n| &n.status.capacity, |c| &c.status.capacity);
+        for resource in OF_HARDWARE {
+            let reported = out.get(resource);
+            let counted = counted_capacity(resource, reported, self.expected(resource));
+            if counted != reported {
+                out.set(resource, counted);
+            }
+        }
         out.set("nodes", Quantity::from_units(1));
         out
     }
 
-    /// What pods can use in total.
+    /// What pods can use in total. Of more than twice of what the machine has nothing is believed: the pods of all other nodes would seem
+    /// to fit there.
     #[must_use]
     pub fn allocatable(&self) -> Resources {
-        self.reported(|n| &n.status.allocatable, |c| &c.status.allocatable)
+        let mut out = self.reported(|n| &n.status.allocatable, |c| &c.status.allocatable);
+        if let (Some(_), Some(claim)) = (&self.node, &self.claim) {
+            for resource in OF_HARDWARE {
+                let expected = self.expected(resource);
+                if !expected.is_zero() && out.get(resource) > expected.times(2) {
+                    out.set(resource, claim.status.allocatable.get(resource));
+                }
+            }
+        }
+        out
+    }
+
+    /// The capacity that the machine was launched for; zero where that is not known.
+    fn expected(&self, resource: &str) -> Quantity {
+        self.claim.as_ref().map_or(Quantity::ZERO, |claim| claim.status.capacity.get(resource))
     }
 
     /// What the Node reports. Until initialization, zero or missing amounts come from the NodeClaim, since a kubelet

@@ -6,6 +6,7 @@ use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::{ClusterObjects, labels, runtime};
 use whittle_claims::{Claim, Machine, NodeClassRecord, PoolHealth, Stored, update_health};
+use whittle_model::state::counted_capacity;
 use whittle_units::{Quantity, Resources, Timestamp};
 
 /// What the status of pools depends on.
@@ -120,14 +121,17 @@ fn usage(pool: &NodePool, claims: &[Stored<Claim>], known: &NodesByMachine<'_>) 
 }
 
 /// Adds what a machine has: by its Node, and what that does not report yet, until it has initialized, as the claim expects it. Karpenter's
-/// limits and status count so, and so do the solver's limits. Amounts of zero are left out: a kubelet reports some for each size of huge
-/// pages.
+/// limits and status count so, and so do the solver's limits. What the machine cannot have does not count (ADR 0083). Amounts of zero are
+/// left out: a kubelet reports some for each size of huge pages.
 fn add_capacity(total: &mut Resources, machine: &Machine, node: Option<&Node>) {
     let reported = node.map(|node| &node.status.capacity);
     let is_expected = node.is_none_or(|node| node.metadata.label(labels::INITIALIZED) != Some("true"));
-    let unreported = |name: &str| is_expected && reported.is_none_or(|reported| reported.get(name).is_zero());
+    let unreported = |name: &str| reported.is_none_or(|reported| reported.get(name).is_zero());
+    let counted = reported.into_iter().flat_map(Resources::iter).filter(|(_, amount)| !amount.is_zero());
+    let counted = counted.map(|(name, amount)| (name, counted_capacity(name, amount, machine.capacity.get(name))));
     let expected = machine.capacity.iter().filter(|(name, _)| unreported(name));
-    for (name, amount) in reported.into_iter().flat_map(Resources::iter).chain(expected).filter(|(_, amount)| !amount.is_zero()) {
+    let expected = expected.map(|(name, amount)| (name, if is_expected { amount } else { counted_capacity(name, Quantity::ZERO, amount) }));
+    for (name, amount) in counted.chain(expected).filter(|(_, amount)| !amount.is_zero()) {
         total.set(name, total.get(name).plus(amount));
     }
 }
@@ -185,6 +189,23 @@ mod tests {
         let ending = after(&claim, &[Event::DeletionRequested(deletion(DeletionReason::Requested, at(0)))], at(0));
         assert_eq!(used(&pool, &[ending], Some(vec![node_of(&claim, true)])), ([0, 0, 0], 0, 5));
         assert_eq!(used(&pool_named("other"), one, Some(vec![node_of(&claim, true)])), ([0, 0, 0], 0, 5));
+    }
+
+    #[test]
+    fn usage_is_what_a_machine_can_have_whatever_its_node_reports() {
+        let (pool, claim) = (pool_named("default"), launched("a"));
+        let reporting = |capacity: Resources, is_initialized: bool| {
+            let mut node = node_of(&claim, is_initialized);
+            node.status.capacity = capacity;
+            used(&pool, std::slice::from_ref(&claim), Some(vec![node]))
+        };
+        for is_initialized in [false, true] {
+            assert_eq!(reporting(amounts(1_000_000, 16, 1), is_initialized), ([4, 16, 1], 1, 6), "cpu that it cannot have");
+            assert_eq!(reporting(amounts(4, 1_000_000, 1), is_initialized), ([4, 16, 1], 1, 6), "nor that much memory");
+            assert_eq!(reporting(amounts(0, 1, 1), is_initialized), ([4, 16, 1], 1, 6), "nor can it have none");
+            assert_eq!(reporting(amounts(8, 8, 1), is_initialized), ([8, 8, 1], 1, 6), "twice as much, and half");
+            assert_eq!(reporting(amounts(4, 16, 50), is_initialized), ([4, 16, 50], 1, 6), "a plugin may share each device");
+        }
     }
 
     #[test]

@@ -51,6 +51,11 @@ impl Quantity {
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
+    /// Whether it is at least half and at most twice as much as what was expected.
+    #[must_use]
+    pub const fn is_about(self, expected: Self) -> bool {
+        self.0.saturating_mul(2) >= expected.0 && self.0 <= expected.0.saturating_mul(2)
+    }
     /// Sum, saturating.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {

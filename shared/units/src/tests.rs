@@ -23,6 +23,16 @@ fn quantities_parse_and_print() {
 }
 
 #[test]
+fn about_as_much_is_between_half_and_twice() {
+    let of_four = [(0, false), (1, false), (2, true), (4, true), (8, true), (9, false)];
+    for (units, expected) in of_four {
+        assert_eq!(Quantity::from_units(units).is_about(Quantity::from_units(4)), expected, "{units}");
+    }
+    assert!(!Quantity::MAX.is_about(Quantity::from_units(4)));
+    assert!(Quantity::MAX.is_about(Quantity::MAX));
+}
+
+#[test]
 fn amounts_are_printed_in_the_canonical_form_of_their_resource() {
     let check = |resource: &str, text: &str, shown: &str| {
         let quantity: Quantity = text.parse().unwrap();

@@ -50,6 +50,17 @@ fn a_node_that_a_large_pending_pod_needs_is_neither_deleted_nor_shrunk() {
 }
 
 #[test]
+fn a_node_that_reports_more_than_its_machine_can_have_draws_no_pods_of_others() {
+    let cases: [(i64, &[&str]); 3] = [(4, &[]), (8, &["single delete [honest]"]), (1_000_000, &[])];
+    for (reported, want) in cases {
+        let mut scene = scene(&[("honest", 4, "3"), ("odd", 4, "3")]);
+        keep(&mut scene, "odd");
+        scene.parts("odd").0.status.allocatable.set("cpu", whittle_units::Quantity::from_units(reported));
+        scene.expect(want);
+    }
+}
+
+#[test]
 fn pods_may_move_to_nodes_that_no_pool_owns() {
     let mut scene = scene(&[("a", 4, "1")]);
     let (mut node, _) = { scene.node("foreign", "default", 4) };

@@ -205,6 +205,51 @@ fn resources_that_the_kubelet_has_not_reported_yet_are_those_of_the_claim() {
 }
 
 #[test]
+fn a_node_takes_no_more_than_its_machine_can_have_whatever_it_reports() {
+    let room = |resource: &str, reported: &str, asked: &str, expected| {
+        let mut world = World::new();
+        world.types.clear();
+        world.managed("n", "initialized", 4, json!({})).0.status.allocatable.set(resource, reported.parse().unwrap());
+        world.pod("it", json!({resource: asked}));
+        check(&world, expected);
+    };
+    room("cpu", "1000", "5", (0, 0));
+    room("cpu", "1000", "3", (1, 0));
+    room("memory", "1000Gi", "5Gi", (0, 0));
+    room("memory", "1000Gi", "3Gi", (1, 0));
+    // Twice as much is believed, and less always.
+    room("cpu", "8", "7", (1, 0));
+    room("cpu", "1", "3", (0, 0));
+    // Nobody knows the machine of a node without a NodeClaim.
+    let mut world = World::new();
+    world.types.clear();
+    world.node("n", 4, json!({})).status.allocatable.set("cpu", whittle_units::Quantity::from_units(1000));
+    world.pod("it", json!({"cpu": "5"}));
+    check(&world, (1, 0));
+}
+
+#[test]
+fn a_node_neither_uses_up_the_limits_of_its_pool_nor_lifts_them_by_what_it_reports() {
+    let launched = |cpu: i64, limit: &str, expected| {
+        let mut world = World::new();
+        world.types.truncate(1); // of four cores
+        world.pool("default", json!({"limits": {"cpu": limit}}));
+        let (node, _) = world.managed("n", "initialized", 4, json!({}));
+        node.status.capacity.set("cpu", whittle_units::Quantity::from_units(cpu));
+        node.status.allocatable.set("cpu", whittle_units::Quantity::ZERO);
+        world.pod("it", json!({"cpu": "3"}));
+        check(&world, (0, expected));
+    };
+    launched(4, "8", 1);
+    launched(4, "7", 0);
+    launched(1_000_000, "8", 1);
+    launched(0, "7", 0);
+    // What the machine may have counts as it is reported.
+    launched(8, "8", 0);
+    launched(2, "6", 1);
+}
+
+#[test]
 fn only_bound_pods_that_run_take_room() {
     let room = |change: fn(&mut whittle_api::k8s::Pod)| {
         let mut world = World::new();
