@@ -91,11 +91,12 @@ fn group(pod: &Pod) -> u8 {
     2 * u8::from(critical) + u8::from(pod.is_daemon())
 }
 
-/// The time at which a pod has to be deleted to have ended by `deadline`.
+/// The time at which a pod has to be deleted to have ended by `deadline`. A grace period that begins before time does, which the API server
+/// accepts, has begun.
 fn force_at(pod: &Pod, deadline: Deadline) -> Option<Timestamp> {
     let own = SignedDuration::from_secs(pod.spec.termination_grace_period_seconds?);
     let grace = if deadline.is_notice { own.min(NOTICE_GRACE_MAX) } else { own };
-    deadline.at.checked_sub(grace).ok()
+    Some(deadline.at.checked_sub(grace).unwrap_or(Timestamp::MIN))
 }
 
 fn needs_force(pod: &Pod, deadline: Option<Deadline>, now: Timestamp) -> bool {

@@ -203,6 +203,22 @@ fn a_pod_is_deleted_in_time_for_its_whole_grace_period() {
     check_forced(&[grace(pod("a"), 300)], 1, &[("a", 299)]);
 }
 
+/// The API server accepts any number of seconds: 2^63 - 1 keep no machine past its deadline.
+#[test]
+fn no_grace_period_is_too_long_for_a_deadline() {
+    // No time that can be written is so long before the deadline, but for the last.
+    for seconds in [i64::MAX, 400_000_000_000, 300_000_000_000] {
+        let quiet = [grace(protected(pod("a"), labels::DO_NOT_DISRUPT, "true"), seconds)];
+        check_forced(&quiet, 10, &[("a", 290)]);
+        check_forced(&quiet, 400, &[("a", 1)]);
+        // A notice has no regard to it, and without a deadline nothing is forced.
+        check_forced_by(Deadline { at: at(120), is_notice: true }, &quiet, 90, &[]);
+        check_forced_by(Deadline { at: at(120), is_notice: true }, &quiet, 91, &[("a", 29)]);
+        let endless = plan(&quiet, NODE, None, at(1_000));
+        assert_eq!((endless.waiting, endless.force.len(), endless.evict.len()), (1, 0, 0));
+    }
+}
+
 #[test]
 fn a_notice_forces_pods_in_its_last_half_minute_alone() {
     let notice = Deadline { at: at(120), is_notice: true };
