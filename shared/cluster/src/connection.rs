@@ -212,9 +212,9 @@ impl<A: ClusterAccess> Clusters<A> {
         if limit.is_zero() {
             return Err(RequestError::Server(Failure::unknown("the invocation has no time left")));
         }
-        let (length, is_attempt) = (request.length, request.is_attempt);
+        let (length, longest, is_attempt) = (request.length, request.longest, request.is_attempt);
         let request = request.http(&connection.token).map_err(|error| RequestError::Server(Failure::unknown(error.to_string())))?;
-        let answer = async { response::read(connection.client.send(request.map(HttpBody::from)).await?, length).await };
+        let answer = async { response::read(connection.client.send(request.map(HttpBody::from)).await?, length, longest).await };
         let failure = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(body)) => return Ok(body),
             Ok(Err(failure)) => failure,
@@ -292,11 +292,14 @@ pub(crate) struct ApiRequest<'a> {
     is_attempt: bool,
     /// About how many bytes the response has, decompressed; 0 if that is unknown.
     length: usize,
+    /// The most bytes of a response that is read.
+    longest: usize,
 }
 
 impl<'a> ApiRequest<'a> {
     const fn new(method: Method, path: String, body: Body<'a>) -> Self {
-        Self { method, path, body, accept: JSON, is_watch: false, timeout: REQUEST_MAX, is_attempt: false, length: 0 }
+        let (timeout, longest) = (REQUEST_MAX, response::BODY_MAX);
+        Self { method, path, body, accept: JSON, is_watch: false, timeout, is_attempt: false, length: 0, longest }
     }
     pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, Body::None)
@@ -338,6 +341,11 @@ impl<'a> ApiRequest<'a> {
     /// The same request, whose response has about this many bytes when it is decompressed.
     pub(crate) fn expecting(self, length: usize) -> Self {
         Self { length, ..self }
+    }
+
+    /// The same request, whose response is not read if it has more bytes, decompressed.
+    pub(crate) fn of_at_most(self, longest: usize) -> Self {
+        Self { longest, ..self }
     }
 
     fn http(&self, token: &str) -> Result<Request<Vec<u8>>, http::Error> {

@@ -2,6 +2,7 @@
 
 use crate::response::Status;
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 use whittle_ports::ClusterError;
 use whittle_units::ClusterName;
@@ -44,6 +45,8 @@ pub(crate) enum Class {
     Unauthenticated,
     /// A list's continue token has expired.
     Expired,
+    /// The response is longer than what is read of one.
+    TooLong,
     /// The change may have happened.
     Unknown,
 }
@@ -116,6 +119,12 @@ impl Failure {
         }
     }
 
+    /// A response whose body cannot be read to its end.
+    pub(crate) fn of_body(error: &io::Error) -> Self {
+        let class = if error.kind() == io::ErrorKind::FileTooLarge { Class::TooLong } else { Class::Unknown };
+        Self { class, ..Self::unknown(format!("its response cannot be read: {error}")) }
+    }
+
     /// No response in time.
     pub(crate) fn timeout(limit: Duration) -> Self {
         Self { is_no_response: true, is_timeout: true, ..Self::unknown(format!("no response within {limit:?} ({UNREACHABLE})")) }
@@ -178,7 +187,7 @@ impl Failure {
                 let remedy = "does the cluster have an access entry for the function's role?";
                 ClusterError::NoAccess { cluster: cluster.clone(), message: format!("{what}: {message} ({remedy})") }
             }
-            Class::Expired | Class::Unknown => ClusterError::Unavailable { cluster: cluster.clone(), what, message },
+            Class::Expired | Class::TooLong | Class::Unknown => ClusterError::Unavailable { cluster: cluster.clone(), what, message },
         }
     }
 }

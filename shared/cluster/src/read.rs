@@ -26,6 +26,12 @@ use whittle_units::{ClusterName, Timestamp};
 const PAGE: u32 = 2500;
 /// Of other kinds, whose objects take several times the memory while they are parsed.
 const PAGE_OF_JSON: u32 = 1000;
+/// The most bytes of a page, decompressed: one with more is read again in smaller ones. Whoever may create pods may make each of a
+/// hundred times the usual size, by its annotations, and 2,500 of those do not fit into the memory of a function.
+const PAGE_BYTES_MAX: usize = 64 << 20;
+/// By how much a page is made smaller, and how many objects one has at least: etcd takes 1.5 MB of each.
+const PAGE_SHRINKS_BY: u32 = 10;
+const PAGE_MIN: u32 = 10;
 /// Restarts of a list whose continue token expired. After two it is assumed never to finish.
 const RESTARTS_MAX: u32 = 2;
 /// The longest that reading one small object by name may take.
@@ -176,6 +182,18 @@ fn page_query(page: u32, consistency: Consistency, selector: Option<&str>, conti
     query
 }
 
+/// The number of objects of the page after one of `bytes`: a few large objects do not make all pages small.
+const fn size_after(size: u32, bytes: usize, most: u32) -> u32 {
+    let doubled = size.saturating_mul(2);
+    if bytes >= PAGE_BYTES_MAX / 4 {
+        size
+    } else if doubled < most {
+        doubled
+    } else {
+        most
+    }
+}
+
 impl<A: ClusterAccess> Clusters<A> {
     /// All objects of a kind; `None` when the API server does not serve the kind.
     async fn list_known<K: Kind + DeserializeOwned + Send>(
@@ -198,18 +216,21 @@ impl<A: ClusterAccess> Clusters<A> {
         pool: &mut Pool,
     ) -> Result<Option<Listed<T>>, ClusterError> {
         let what = format!("{} of {}", K::PLURAL, K::API_VERSION);
-        let page = if K::PROTOBUF.is_some() { PAGE } else { PAGE_OF_JSON };
+        let most = if K::PROTOBUF.is_some() { PAGE } else { PAGE_OF_JSON };
+        let (mut size, is_paged) = (most, consistency == Consistency::Newest);
         let mut restarts = 0;
         let mut all = Listed::default();
         // Pages are alike: where the last one had room, the next one does not grow.
         let mut length = 0;
         loop {
-            let path = format!("{}?{}", path::collection::<K>(""), page_query(page, consistency, selector, &all.continue_token));
+            let path = format!("{}?{}", path::collection::<K>(""), page_query(size, consistency, selector, &all.continue_token));
             let request = ApiRequest::get(path).expecting(length);
+            let request = if is_paged { request.of_at_most(PAGE_BYTES_MAX) } else { request };
             let request = if K::PROTOBUF.is_some() { request.preferring_protobuf() } else { request };
             match self.send_bytes(cluster, &request).await {
                 Ok(bytes) => {
                     length = bytes.len() + bytes.len() / 8;
+                    size = size_after(size, bytes.len(), most);
                     let page: Listed<T> = pool.during(|| parse(&bytes, cluster)).map_err(|message| ClusterError::Unavailable {
                         cluster: cluster.clone(),
                         what: what.clone(),
@@ -224,6 +245,10 @@ impl<A: ClusterAccess> Clusters<A> {
                     }
                 }
                 Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(None),
+                Err(failed) if failed.class() == Some(Class::TooLong) && is_paged && size > PAGE_MIN => {
+                    tracing::info!(%cluster, %what, objects = size, "a page is too long: fewer objects are asked for");
+                    size = (size / PAGE_SHRINKS_BY).max(PAGE_MIN);
+                }
                 Err(failed) if failed.class() == Some(Class::Expired) && restarts < RESTARTS_MAX => {
                     restarts += 1;
                     all = Listed::default();
@@ -565,6 +590,14 @@ mod tests {
             page_query(PAGE, Consistency::Cached, Some("spec.nodeName=n1"), ""),
             "resourceVersion=0&fieldSelector=spec.nodeName%3Dn1"
         );
+    }
+
+    #[test]
+    fn pages_grow_again_while_they_are_short_and_never_beyond_the_most() {
+        let short = PAGE_BYTES_MAX / 4 - 1;
+        assert_eq!([size_after(PAGE, short, PAGE), size_after(PAGE, PAGE_BYTES_MAX, PAGE)], [PAGE, PAGE]);
+        assert_eq!([size_after(250, short, PAGE), size_after(250, short + 1, PAGE)], [500, 250]);
+        assert_eq!([size_after(2000, short, PAGE), size_after(PAGE_MIN, 0, PAGE)], [PAGE, 2 * PAGE_MIN]);
     }
 
     #[test]

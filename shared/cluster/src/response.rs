@@ -12,7 +12,7 @@ use std::time::Duration;
 use whittle_api::protobuf;
 
 /// The longest body that is read, decompressed. Lists that are too long to be pages end far below it.
-const BODY_MAX: usize = 512 << 20;
+pub(crate) const BODY_MAX: usize = 512 << 20;
 /// How much of an answer that is no status is shown.
 const SHOWN_MAX: usize = 200;
 
@@ -42,11 +42,11 @@ pub(crate) struct StatusCause {
     pub(crate) field: String,
 }
 
-/// The body of a successful response, which probably has about `length` bytes.
-pub(crate) async fn read(response: Response<Body>, length: usize) -> Result<Vec<u8>, Failure> {
+/// The body of a successful response, which probably has about `length` bytes, and has at most `limit`.
+pub(crate) async fn read(response: Response<Body>, length: usize, limit: usize) -> Result<Vec<u8>, Failure> {
     let (head, body) = response.into_parts();
-    let bytes = Vec::with_capacity(length.min(BODY_MAX));
-    let bytes = read_body(&head.headers, body, Limited { bytes, limit: BODY_MAX }).await?;
+    let bytes = Vec::with_capacity(length.min(limit));
+    let bytes = read_body(&head.headers, body, Limited { bytes, limit }).await?;
     if head.status.is_success() { Ok(bytes) } else { Err(failure(head.status.as_u16(), &head.headers, &bytes)) }
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn watch(response: Response<Body>) -> Result<Watch, Failure> {
         let (head, body) = response.into_parts();
         return Ok(Watch::new(&head.headers, body));
     }
-    read(response, 0).await.and(Err(Failure::unknown("it is no watch".to_owned())))
+    read(response, 0, BODY_MAX).await.and(Err(Failure::unknown("it is no watch".to_owned())))
 }
 
 /// The failure that a response reports.
@@ -82,10 +82,10 @@ async fn read_body(headers: &HeaderMap, mut body: Body, into: Limited) -> Result
     };
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
-            bytes.write(&data).map_err(|error| Failure::unknown(format!("its response cannot be read: {error}")))?;
+            bytes.write(&data).map_err(|error| Failure::of_body(&error))?;
         }
     }
-    bytes.finish().map_err(|error| Failure::unknown(format!("its response cannot be read: {error}")))
+    bytes.finish().map_err(|error| Failure::of_body(&error))
 }
 
 /// Decompresses a body while it arrives, so that it is never in memory twice.
@@ -120,7 +120,7 @@ struct Limited {
 impl Write for Limited {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + data.len() > self.limit {
-            return Err(io::Error::other(format!("it is longer than {} bytes", self.limit)));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {} bytes", self.limit)));
         }
         self.bytes.extend_from_slice(data);
         Ok(data.len())
@@ -147,7 +147,8 @@ mod tests {
     async fn decoded(encoding: &'static str, bytes: Vec<u8>, limit: usize) -> Result<Vec<u8>, String> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_ENCODING, encoding.parse().expect("a header"));
-        read_body(&headers, Body::from(bytes), Limited { bytes: Vec::new(), limit }).await.map_err(|failure| failure.message)
+        let read = read_body(&headers, Body::from(bytes), Limited { bytes: Vec::new(), limit }).await;
+        read.map_err(|failure| format!("{:?}: {}", failure.class, failure.message))
     }
 
     #[tokio::test]
@@ -157,11 +158,12 @@ mod tests {
         assert_eq!(decoded("gzip", compressed.clone(), 100_000).await.expect("it fits"), body);
         assert_eq!(decoded("identity", body.clone(), 100_000).await.expect("it fits"), body);
         for length in [0, 5, 20, compressed.len() - 9, compressed.len() - 1] {
-            decoded("gzip", compressed[..length].to_vec(), 100_000).await.expect_err("it is cut off");
+            let error = decoded("gzip", compressed[..length].to_vec(), 100_000).await.expect_err("it is cut off");
+            assert!(error.starts_with("Unknown: "), "{error}");
         }
         for (encoding, body) in [("gzip", compressed), ("identity", body)] {
             let error = decoded(encoding, body, 99_999).await.expect_err("it is too long");
-            assert!(error.contains("99999 bytes"), "{error}");
+            assert!(error.starts_with("TooLong: ") && error.contains("99999 bytes"), "{error}");
         }
         assert!(decoded("br", vec![], 1).await.expect_err("we do not ask for it").contains("\"br\""));
         assert!(decoded("gzip", b"<html>".to_vec(), 100).await.is_err());

@@ -358,6 +358,36 @@ async fn a_list_whose_continue_token_expires_is_read_again_from_the_start() {
     assert_eq!(server.request_count(), 6);
 }
 
+#[tokio::test]
+async fn a_page_that_is_too_long_is_read_again_in_smaller_ones_and_no_object_is_left_out() {
+    let page = |name: &str, token: &str| {
+        Body("", format!(r#"{{"metadata":{{"continue":"{token}"}},"items":[{{"metadata":{{"name":"{name}"}}}}]}}"#).into_bytes())
+    };
+    // Longer than 64 MiB.
+    let long = gzipped(&vec![b' '; (64 << 20) + 1]);
+    let server = Server::answering(move |number, head| match number {
+        1 if head.contains("limit=2500&") => Body("content-encoding: gzip\r\n", long.clone()),
+        2 if head.contains("limit=250&") && !head.contains("continue") => page("a", "one"),
+        // What follows is short: pages grow again.
+        3 if head.contains("limit=500&") && head.contains("continue=one") => page("b", "two"),
+        4 if head.contains("limit=1000&") && head.contains("continue=two") => page("c", ""),
+        _ => Status(404, 0),
+    });
+    let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect("all pages are read");
+    assert_eq!(objects.pods.iter().map(|pod| pod.metadata.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+    assert_eq!(server.request_count(), 4);
+}
+
+#[tokio::test]
+async fn a_list_whose_smallest_pages_are_too_long_is_an_error_and_no_empty_list() {
+    let long = gzipped(&vec![b' '; (64 << 20) + 1]);
+    let server = Server::answering(move |_, _| Body("content-encoding: gzip\r\n", long.clone()));
+    let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect_err("nothing is read");
+    assert!(error.to_string().contains("longer than 67108864 bytes"), "{error}");
+    assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
+    assert_eq!(server.request_count(), 4, "of 2,500, 250, 25 and 10 objects");
+}
+
 /// An API server with a node that has a pod, and with volumes that are attached to it and to another.
 fn with_volumes() -> Server {
     let attachments = r#"{"items":[
