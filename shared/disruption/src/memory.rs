@@ -6,6 +6,7 @@ use super::quick_check::accepts_moved_pods;
 use super::verdict::KeepReason;
 use super::workload::workload_of;
 use jiff::SignedDuration;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use whittle_api::ClusterObjects;
@@ -24,6 +25,8 @@ const MOVES_MAX: u64 = 2;
 const REPLACEMENT_DELAY_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// Limit of workload names over all moves, which name each twice: memory is stored in one item of at most 400 KB.
 const NAMES_MAX: usize = 1_000;
+/// Limit of the bytes of these names. One may have more than three hundred, and names drawn at random are hardly compressed.
+const NAME_BYTES_MAX: usize = 200_000;
 /// Kubernetes stores creation timestamps in whole seconds.
 const TIMESTAMP_PRECISION: SignedDuration = SignedDuration::from_secs(1);
 /// A search that found nothing is repeated after this time even if nothing changed.
@@ -32,13 +35,40 @@ const FINGERPRINT_VALID_FOR: SignedDuration = SignedDuration::from_mins(5);
 /// Drops moves that are too old to matter, and the oldest beyond the size limit.
 pub(super) fn forget_old_moves(memory: &mut Memory, now: Timestamp) {
     memory.moves.retain(|earlier| now.duration_since(earlier.at) < REMEMBERED_FOR);
-    let mut names = 0;
+    if let Some(newest) = memory.moves.last_mut() {
+        forget_names(newest);
+    }
+    let (mut names, mut bytes) = (0, 0);
     let newest = memory.moves.iter().rev().take_while(|earlier| {
         names += earlier.workloads.len();
-        names <= NAMES_MAX
+        bytes += name_bytes(earlier);
+        names <= NAMES_MAX && bytes <= NAME_BYTES_MAX
     });
     let kept = newest.count().max(1);
     memory.moves.drain(..memory.moves.len().saturating_sub(kept));
+}
+
+/// The bytes of the names in a move, which has each of them twice.
+fn name_bytes(one: &Move) -> usize {
+    2 * one.workloads.keys().map(String::len).sum::<usize>()
+}
+
+/// Drops workloads from a move whose names alone are too long for the record, without which no command could be stored any more: those
+/// first whose pods were moved least.
+fn forget_names(newest: &mut Move) {
+    if name_bytes(newest) <= NAME_BYTES_MAX {
+        return;
+    }
+    let mut names: Vec<String> = newest.workloads.keys().cloned().collect();
+    names.sort_by_key(|name| Reverse(newest.move_counts.get(name).copied().unwrap_or(0)));
+    let mut bytes = 0;
+    let kept = names.into_iter().take_while(|name| {
+        bytes += 2 * name.len();
+        bytes <= NAME_BYTES_MAX
+    });
+    let kept: BTreeSet<String> = kept.collect();
+    newest.workloads.retain(|name, _| kept.contains(name));
+    newest.move_counts.retain(|name, _| kept.contains(name));
 }
 
 /// Records which moves have not begun and which are complete because their pods have left. `objects` must be those
@@ -261,5 +291,34 @@ mod tests {
         assert_eq!(memory.moves.len(), NAMES_MAX / 30);
         assert_eq!(memory.moves.last().unwrap().at, at(99));
         assert!(serde_json::to_string(&memory).unwrap().len() < 100_000);
+    }
+
+    /// One item of the table has to hold the record, or no command of the cluster could be stored.
+    #[test]
+    fn names_as_long_as_they_may_be_leave_the_record_small_enough_to_be_stored() {
+        let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+        let moved = |second: i64, names: BTreeMap<String, u32>| Move {
+            at: at(second),
+            removed: Vec::new(),
+            nodes: vec![format!("node-{second}")],
+            undrained_at: None,
+            drained_at: None,
+            launched: Vec::new(),
+            workloads: names.keys().map(|name| (name.clone(), 1)).collect(),
+            move_counts: names,
+        };
+        let long = |number: usize| format!("{number:0>300}");
+        let all: BTreeMap<String, u32> = (0..2_000).map(|number| (long(number), if number == 1_999 { 2 } else { 1 })).collect();
+        let mut memory = Memory { moves: vec![moved(0, [(long(9_999), 1)].into()), moved(1, all)], ..Memory::default() };
+        forget_old_moves(&mut memory, at(2));
+        let [newest] = memory.moves.as_slice() else { panic!("the newest is kept, and no room is left for another: {:?}", memory.moves) };
+        assert_eq!((newest.at, newest.workloads.len(), newest.move_counts.len()), (at(1), 333, 333));
+        assert_eq!(newest.move_counts.get(&long(1_999)), Some(&2), "it was moved most often");
+        assert!(serde_json::to_string(&memory).unwrap().len() < 250_000);
+        // Ordinary names of as many workloads are all kept.
+        let ordinary = (0..1_500).map(|number| (format!("team/ReplicaSet/web-{number}-5d4f8c7b9"), 1)).collect();
+        let mut memory = Memory { moves: vec![moved(1, ordinary)], ..Memory::default() };
+        forget_old_moves(&mut memory, at(2));
+        assert_eq!(memory.moves[0].workloads.len(), 1_500);
     }
 }
