@@ -177,7 +177,7 @@ fn check_limits(input: &Input<'_>, options: &Options, lists: &TypeLists<'_>, fin
             continue;
         }
         let remaining = input.nodes.iter().filter(|n| !n.marked_for_deletion && removed.is_none_or(|g| !g.contains(n.name())));
-        let here: Vec<Resources> = remaining.filter(|n| n.labels().get(labels::NODE_POOL) == Some(name)).map(|n| n.capacity()).collect();
+        let here: Vec<Resources> = remaining.filter(|n| n.limited_by() == Some(name.as_str())).map(|n| n.capacity()).collect();
         for (resource, limit) in pool.spec.limits.iter() {
             let used: i128 = here.iter().map(|c| i128::from(c.get(resource).milli())).sum();
             let added: i128 = pool_lists.iter().map(|l| l.claims * i128::from(l.largest(resource).milli())).sum();

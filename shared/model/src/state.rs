@@ -107,6 +107,13 @@ impl StateNode {
         self.labels().get(labels::NODE_POOL).map(String::as_str)
     }
 
+    /// The NodePool whose limits it uses up: that of its NodeClaim, since a kubelet may change the label of its Node (ADR 0083).
+    #[must_use]
+    pub fn limited_by(&self) -> Option<&str> {
+        let of_claim = self.claim.as_ref().and_then(|claim| claim.metadata.label(labels::NODE_POOL));
+        of_claim.or_else(|| self.node_pool())
+    }
+
     /// Capacity, with `nodes: 1` added.
     #[must_use]
     pub fn capacity(&self) -> Resources {

@@ -213,7 +213,7 @@ fn remaining_limits(builder: &ProblemBuilder<'_>, pool: &NodePool, dims: &Dims) 
     let limited = left.clone();
     let candidates = builder.options.simulation.as_ref().map(|s| &s.candidates).filter(|_| builder.questions == Questions::One);
     let staying = input.nodes.iter().filter(|n| !n.marked_for_deletion && candidates.is_none_or(|c| !c.contains(n.name())));
-    for node in staying.filter(|n| n.node_pool() == Some(&pool.metadata.name)) {
+    for node in staying.filter(|n| n.limited_by() == Some(&pool.metadata.name)) {
         left.subtract(&node.capacity());
     }
     let of = |name: &str| limited.0.contains_key(name).then(|| left.get(name).milli());

@@ -199,7 +199,7 @@ impl<'a> Prepared<'a> {
             if nodes.is_none() && resources.iter().all(Option::is_none) {
                 continue;
             }
-            let own = |host: &&HostId| self.input.nodes[host.position()].node_pool() == Some(pool.source.metadata.name.as_str());
+            let own = |host: &&HostId| self.input.nodes[host.position()].limited_by() == Some(pool.source.metadata.name.as_str());
             for host in hosts.iter().filter(own) {
                 let capacity = self.input.nodes[host.position()].capacity();
                 for (left, name) in pool.limits.iter_mut().zip(&self.problem.dims.names) {

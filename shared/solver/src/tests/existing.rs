@@ -250,6 +250,29 @@ fn a_node_neither_uses_up_the_limits_of_its_pool_nor_lifts_them_by_what_it_repor
 }
 
 #[test]
+fn a_node_that_leaves_its_pool_by_its_label_uses_up_the_limits_all_the_same() {
+    let launched = |change: fn(&mut World)| {
+        let mut world = World::new();
+        world.types.truncate(1); // of four cores
+        world.pool("default", json!({"limits": {"cpu": "7"}}));
+        world.managed("n", "initialized", 4, json!({})).0.status.allocatable.set("cpu", whittle_units::Quantity::ZERO);
+        world.pod("it", json!({"cpu": "3"}));
+        change(&mut world);
+        world.plan().claims.len()
+    };
+    assert_eq!(launched(|_| ()), 0);
+    assert_eq!(launched(|world| drop(world.objects.nodes[0].metadata.labels.remove(labels::NODE_POOL))), 0);
+    assert_eq!(launched(|world| drop(world.objects.nodes[0].metadata.labels.insert(labels::NODE_POOL.into(), "other".into()))), 0);
+    // The label of a node without a NodeClaim is all that is known.
+    assert_eq!(launched(|world| world.objects.node_claims.clear()), 0);
+    let of_another = |world: &mut World| {
+        world.objects.node_claims.clear();
+        drop(world.objects.nodes[0].metadata.labels.insert(labels::NODE_POOL.into(), "other".into()));
+    };
+    assert_eq!(launched(of_another), 1);
+}
+
+#[test]
 fn only_bound_pods_that_run_take_room() {
     let room = |change: fn(&mut whittle_api::k8s::Pod)| {
         let mut world = World::new();
