@@ -6,9 +6,10 @@ use futures::executor::block_on;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::NodeClaim;
 use whittle_api::{KarpenterSign, labels};
-use whittle_claims::{Claim, DeletionReason, Function, LeftNodes, Revision, Uninstall, mirror};
-use whittle_ports::{Adapters, Clock, Mode, Records, Report, Settings};
-use whittle_testkit::{TestWorld, after, joined};
+use whittle_claims::{Claim, ClaimKey, DeletionReason, Function, LeftNodes, Phase, Revision, Uninstall, mirror};
+use whittle_ports::{Adapters, ClaimStore, Clock, ClusterError, Mode, Records, Report, Scope, Settings};
+use whittle_sim::SimPorts;
+use whittle_testkit::{InterceptedApiServer, Interceptor, TestWorld, after, joined};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
 /// A world with a machine that serves, its Node and its NodeClaim.
@@ -111,4 +112,65 @@ fn a_claim_whose_node_is_not_known_is_left_to_sweep() {
     delete_node(&world, "n");
     look(&world, &Settings::default());
     assert_eq!(outcome(&world, &launched), (None, vec![]));
+}
+
+/// An API server: while it is read, somebody else writes a claim that was listed before.
+struct Meanwhile<'a> {
+    ports: &'a SimPorts,
+    key: ClaimKey,
+}
+
+impl Interceptor for Meanwhile<'_> {
+    async fn read(&self, _: &ClusterName, _: Scope) -> Result<(), ClusterError> {
+        let there = self.ports.get(&self.key).await.expect("the table answers").expect("it is stored");
+        self.ports.update(&there.value, there.revision).await.expect("nobody else writes it");
+        Ok(())
+    }
+}
+
+/// Ticks of `sweep` may look at Nodes that were read long before.
+#[test]
+fn a_claim_that_was_changed_meanwhile_is_looked_at_again() {
+    let (mut world, claim) = serving();
+    world.run_for(SignedDuration::from_mins(1));
+    delete_node(&world, "n");
+    let ports = world.ports();
+    let server = InterceptedApiServer { ports: &ports, interceptor: Meanwhile { ports: &ports, key: claim.key.clone() } };
+    let report = block_on(crate::deletions(server.adapters(), &Settings::default(), &ClusterName::new("c"))).unwrap();
+    assert_eq!((report.counted("ended"), outcome(&world, &claim)), (0, (None, vec![Function::Register])));
+    assert_eq!(look(&world, &Settings::default()).counted("ended"), 1);
+    assert_eq!(world.doorbells().iter().filter(|rung| **rung == Function::Register).count(), 1, "nothing is left");
+}
+
+/// A world with so many machines that serve, whose NodeClaims a user has deleted.
+fn all_deleted(machines: usize) -> TestWorld {
+    let world = still();
+    for number in 0..machines {
+        let name = format!("c-{number}");
+        let mut launched = owned(claim(), &name);
+        if let Phase::Launched { machine } = &mut launched.phase {
+            machine.instance_id = format!("i-{number}").as_str().into();
+            machine.provider_id = format!("aws:///z/i-{number}").as_str().into();
+        }
+        let serves = after(&launched, &[joined(&format!("n-{number}"))], now());
+        world.store(&serves);
+        world.create(mirror(&serves));
+        world.change::<NodeClaim>(&name, |shown| shown.metadata.deletion_timestamp = Some(now()));
+    }
+    world
+}
+
+#[test]
+fn what_a_look_has_no_time_for_is_looked_at_again_unless_it_could_begin_nothing() {
+    let look_within = |world: &TestWorld, cost_ms: i64, left_ms: i64| {
+        let ports = world.ports().with_time_left(SignedDuration::from_millis(cost_ms), SignedDuration::from_millis(left_ms));
+        let report = block_on(crate::deletions(Adapters::all(&ports), &Settings::default(), &ClusterName::new("c"))).unwrap();
+        let again = world.doorbells().iter().filter(|rung| **rung == Function::Register).count();
+        (report.counted("ended"), report.counted("handed_over"), again)
+    };
+    let world = all_deleted(20);
+    assert_eq!(look_within(&world, 0, 900), (0, 1, 0), "it would never come further");
+    // Sixteen at once, with three calls each, take more than the second that has to be left.
+    assert_eq!(look_within(&world, 50, 2_400), (16, 1, 1));
+    assert_eq!(look(&world, &Settings::default()).counted("ended"), 4);
 }
