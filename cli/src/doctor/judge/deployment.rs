@@ -141,6 +141,9 @@ fn functions(facts: &Facts, running: &Running) -> Finding {
     })
 }
 
+/// The queue of what `interrupt` could not handle.
+const LOST_NOTICES: &str = "InterruptionDeadLetters";
+
 fn dead_letters(running: &Running) -> Finding {
     let check = "dead letters";
     known(check, &running.queues, |queues| {
@@ -158,9 +161,13 @@ fn dead_letters(running: &Running) -> Finding {
         let count = |queue: &Queue| counted(usize::try_from(queue.messages).unwrap_or(usize::MAX), "message");
         let what: Vec<String> = full.iter().map(|queue| format!("{} in {}", count(queue), queue.name)).collect();
         let purges: Vec<String> = full.iter().map(|queue| format!("aws sqs purge-queue --queue-url {}", queue.url)).collect();
+        let again = if full.iter().any(|queue| queue.name == LOST_NOTICES) {
+            "no tick repeats what EC2 told, so read the messages first; ticks do all other work again"
+        } else {
+            "ticks do the work again"
+        };
         let remedy = format!(
-            "the function's log says what failed; once that is fixed, {}; ticks do the work again ({RUNBOOKS}, \"A message is in the \
-             dead-letter queue\")",
+            "the function's log says what failed; once that is fixed, {}; {again} ({RUNBOOKS}, \"A message is in the dead-letter queue\")",
             purges.join("; ")
         );
         Finding::problem(check, what.join(", "), remedy)

@@ -192,6 +192,11 @@ fn each_of_ten_broken_installations_is_named_with_its_remedy() {
         "7 messages in LaunchDeadLetters",
         "aws sqs purge-queue --queue-url https://sqs/LaunchDeadLetters",
     );
+    let notices = |facts: &mut Facts| {
+        let queue = &mut facts.running().queues.as_mut().unwrap()[3];
+        (queue.name, queue.messages) = ("InterruptionDeadLetters".into(), 1);
+    };
+    found(Problem, notices, "dead letters", "1 message in InterruptionDeadLetters", "no tick repeats what EC2 told");
 }
 
 #[test]
