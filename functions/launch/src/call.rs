@@ -141,6 +141,16 @@ impl<P: Rights> Run<'_, P> {
         self.templates.contains(&template.name) || self.ports.cloud().has_launch_template(template)
     }
 
+    /// Whether a begun call would only take a token: EC2 has throttled the creation of launch templates in this run, and not all of the
+    /// call's are known to be there.
+    pub(crate) async fn waits_for_templates(&self, id: &str) -> Result<bool, HandleError> {
+        if self.templates_throttled.is_none() {
+            return Ok(false);
+        }
+        let stored = self.ports.store().read::<Batch>(self.cluster, id).await?;
+        Ok(stored.is_none_or(|batch| !batch.value.templates.iter().all(|template| self.has_template(template))))
+    }
+
     /// Records that EC2 shows no instance of a lost call, and returns whether that is for the second time: a single response may be stale.
     /// From then on the call may have been made.
     async fn record_missing(&self, batch: &Batch) -> Result<bool, HandleError> {

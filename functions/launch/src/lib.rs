@@ -266,10 +266,10 @@ impl<P: Rights> Run<'_, P> {
     }
 
     /// Resumes an abandoned launch: the same call again, or a new one if it was never stored. Returns the claims that have to
-    /// wait for a rate limit token.
+    /// wait for a rate limit token, or for launch templates.
     async fn resume(&mut self, id: &str, claims: Vec<Stored<Claim>>, requeues: &mut Requeues) -> Result<Vec<ClaimName>, HandleError> {
         let names: Vec<ClaimName> = claims.iter().map(|claim| claim.value.key.name.clone()).collect();
-        if !self.take_token().await? {
+        if self.waits_for_templates(id).await? || !self.take_token().await? {
             self.report.count("no_token");
             return Ok(names);
         }

@@ -201,3 +201,23 @@ fn a_throttled_launch_template_is_not_asked_for_by_every_group_and_takes_no_toke
     simulation.run_until(at(60));
     assert_eq!((run_over(&simulation.ports(), &[]).counted("launched"), simulation.world().region.started()), (3, 3));
 }
+
+/// Each has a launch template of its own.
+#[test]
+fn calls_whose_templates_were_throttled_are_not_repeated_one_after_the_other_and_take_no_tokens_for_it() {
+    let mut simulation = with_class();
+    for number in 0..4 {
+        keep_as(&simulation, 10 + number, |claim| {
+            claim.spec.labels.insert("team".to_owned(), format!("team-{number}"));
+        });
+    }
+    let (launched, throttled, _) = without_template_tokens(&simulation, BTreeSet::new());
+    assert_eq!((launched, throttled), (0, 4), "they were under way at once");
+    simulation.run_until(at(10));
+    let (launched, throttled, asked) = without_template_tokens(&simulation, BTreeSet::new());
+    assert_eq!((launched, throttled), (0, 1), "EC2 was asked for {asked} templates");
+    let (bucket, full) = (BucketName("CreateFleet".to_owned()), Bucket::full(50, 5, at(10)));
+    assert!(simulation.world().store.take_tokens(&bucket, &full, 47, at(10)), "but for the one that was repeated");
+    simulation.run_until(at(60));
+    assert_eq!((run_over(&simulation.ports(), &[]).counted("launched"), simulation.world().region.started()), (4, 4));
+}
