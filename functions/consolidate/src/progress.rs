@@ -376,20 +376,30 @@ fn are_initialized(snapshot: &Snapshot, running: &Running) -> bool {
     running.replacements.iter().all(|replacement| is_initialized(&replacement.key.name))
 }
 
-/// Why a command that could have ended its nodes earlier, and waited instead, does not end them any more: pods that have to move no longer
-/// have a place. Meanwhile the room of its replacements was kept for nobody (ADR 0072). What replaces a machine of a static pool is not
-/// launched for its pods. Pure.
+/// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead. Meanwhile the
+/// room of its replacements was kept for nobody (ADR 0072). What replaces a machine of a static pool is not launched for its pods. Pure.
+fn has_to_look_again(running: &Running) -> bool {
+    running.waited && running.method != Method::StaticDrift
+}
+
+/// Why a command that waited does not end its nodes any more: pods that have to move no longer have a place. Those of other commands move as
+/// well, unless their replacements are still starting: until then they stay. Pure.
 pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Running, known: &Disruptions) -> Option<String> {
-    if !running.waited || running.method == Method::StaticDrift {
+    if !has_to_look_again(running) {
         return None;
     }
     // The pods of other nodes move in any case.
-    let stays = |machine: &&DeletingMachine| find_claim(snapshot, &machine.claim).is_some_and(|claim| !claim.value.is_ending());
+    let is_kept = |claim: &Claim| !claim.is_ending() && !snapshot.is_deleted_by_user(claim);
+    let stays = |machine: &&DeletingMachine| find_claim(snapshot, &machine.claim).is_some_and(|claim| is_kept(&claim.value));
     let nodes: BTreeSet<&str> = running.removals.iter().filter(stays).map(|machine| machine.node.as_str()).collect();
-    let going: BTreeSet<&str> = known.removals().chain(&running.removals).map(|machine| machine.node.as_str()).collect();
+    let (ready, starting): (Vec<&Running>, Vec<&Running>) = known.running.iter().partition(|command| are_initialized(snapshot, command));
+    let going = ready.into_iter().chain([running]).flat_map(|command| &command.removals);
+    let going: BTreeSet<&str> = going.map(|machine| machine.node.as_str()).collect();
+    let staying = starting.into_iter().flat_map(|command| &command.removals).filter(stays);
+    let staying: BTreeSet<&str> = staying.map(|machine| machine.node.as_str()).collect();
     let (facts, rules) = (known.facts(snapshot), rules(settings, snapshot));
     let input = Input { cluster: snapshot.input(), facts: &facts, memory: &known.memory, settings: &rules };
-    let pods = without_place(input, &nodes, &going);
+    let pods = without_place(input, &nodes, &going, &staying);
     match pods.as_slice() {
         [] => None,
         [only] => Some(format!("pod {only} has no place on another node any more")),

@@ -3,17 +3,25 @@
 use super::cluster_view::ClusterView;
 use std::collections::BTreeSet;
 use whittle_model::disruption::Input;
-use whittle_model::scheduling::{Options, Packing, PodRef, Simulation};
+use whittle_model::scheduling::{self, Options, Packing, PodRef, Simulation};
+use whittle_model::state::StateNode;
 use whittle_solver::solve;
 
 /// Pods of `nodes` that no machine which serves has room for, as `namespace/name`, sorted: a pod that would need another machine has no
-/// place. `going` are all nodes that are to go, whose pods move as well and which take none.
+/// place. `going` are all nodes that may go by now, whose pods move as well and which take none. Pods of `staying` run where they are for as
+/// long as the machines that are to replace theirs are starting: they take no room, though their nodes are marked for deletion already.
 ///
 /// Pods that are pending come before them, if a plan has it so: kube-scheduler binds those at once. Where the reference packing finds no
 /// place, the one that decisions are made with is tried, since no packing is kube-scheduler's own.
 #[must_use]
-pub fn without_place(input: Input<'_>, nodes: &BTreeSet<&str>, going: &BTreeSet<&str>) -> Vec<String> {
-    let view = ClusterView::new(input);
+pub fn without_place(input: Input<'_>, nodes: &BTreeSet<&str>, going: &BTreeSet<&str>, staying: &BTreeSet<&str>) -> Vec<String> {
+    let mut states: Vec<StateNode> = input.cluster.nodes.to_vec();
+    // They are tainted, so that they take no pods either.
+    for state in states.iter_mut().filter(|state| staying.contains(state.name())) {
+        state.marked_for_deletion = false;
+    }
+    let cluster = scheduling::Input { nodes: &states, ..input.cluster };
+    let view = ClusterView::new(Input { cluster, ..input });
     let machines = view.machines.iter().filter(|machine| nodes.contains(machine.name()));
     let moving: BTreeSet<String> = machines.flat_map(|machine| &machine.pods).map(|pod| pod.metadata.key()).collect();
     if moving.is_empty() {

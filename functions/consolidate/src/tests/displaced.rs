@@ -1,15 +1,15 @@
 //! Commands that could have ended their nodes earlier, while other pods may have taken the places of theirs.
 
 use super::{after, claim, joined, leaving, readiness, running};
-use crate::progress::Readiness;
-use crate::state::{Disruptions, NAME, Running};
+use crate::progress::{Readiness, displaced};
+use crate::state::{DeletingMachine, Disruptions, NAME, Running};
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::Event;
+use whittle_claims::{Claim, Event};
 use whittle_model::disruption::Method;
-use whittle_ports::{RecordReader, Report};
+use whittle_ports::{RecordReader, Report, Scheduling, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{TestWorld, at, begun, key, machine, pool_named, stored};
 use whittle_units::{Quantity, Resources};
@@ -168,4 +168,33 @@ fn only_a_static_node_that_waits_for_a_protected_pod_is_held() {
     assert!(!is_held(&replaced, "true", ConditionStatus::Unknown), "its replacement is not ready any more");
     assert!(!is_held(&Running { method: Method::Drift, ..replaced.clone() }, "true", ConditionStatus::True));
     assert!(!is_held(&Running { waited: false, ..replaced }, "true", ConditionStatus::True));
+}
+
+/// A machine that serves as this Node.
+fn serving(name: &str, instance: &str, node: &str) -> Claim {
+    after(&claim(name), &[begun(name), Event::FleetAnswered(machine(instance)), whittle_testkit::joined(node), Event::NodeReady])
+}
+
+/// They stay until it is ready: in a fleet that drifts, with hundreds of such commands, they would take the room of every replacement.
+#[test]
+fn pods_of_a_command_whose_replacement_is_starting_displace_no_others() {
+    let settings = Settings { scheduling: Scheduling { reference_packing: true, ..Scheduling::default() }, ..Settings::default() };
+    let first = Running { waited: true, ..running(vec![claim("new")]) };
+    let removals = vec![DeletingMachine { claim: "b".into(), node: "node-b".to_owned() }];
+    let second = Running { id: "c2".to_owned(), removals, ..running(vec![claim("young")]) };
+    let known = Disruptions { running: vec![first.clone(), second], ..Disruptions::default() };
+    let why = |young: Claim| {
+        let nodes = ["node-old", "node-b"].map(|name| Node { metadata: ObjectMeta::named(name), ..Node::default() });
+        let read = ClusterObjects {
+            nodes: [nodes.to_vec(), vec![new_node(ConditionStatus::True)]].concat(),
+            node_pools: vec![pool_named("default")],
+            pods: vec![pod("web", "node-old", 2), pod("large", "node-b", 3), pod("other", "n", 1)].into(),
+            ..ClusterObjects::default()
+        };
+        let claims = vec![serving("old", "i-0", "node-old"), serving("new", "i-1", "n"), serving("b", "i-2", "node-b"), young];
+        displaced(&settings, &Snapshot::of(at(5), read, stored(claims), Vec::new(), BTreeMap::new()), &first, &known)
+    };
+    assert_eq!(why(claim("young")), None);
+    let ready = why(serving("young", "i-3", "node-y"));
+    assert_eq!(ready.as_deref(), Some("pod default/web has no place on another node any more"), "both go now");
 }

@@ -19,7 +19,7 @@ fn replaced() -> Scene {
 fn found(scene: &Scene, nodes: &[&str], going: &[&str]) -> Vec<String> {
     let nodes: BTreeSet<&str> = nodes.iter().copied().collect();
     let going: BTreeSet<&str> = going.iter().copied().collect();
-    scene.with(|input| without_place(input, &nodes, &going))
+    scene.with(|input| without_place(input, &nodes, &going, &BTreeSet::new()))
 }
 
 /// The same where only `old` goes, by either packing.
@@ -103,4 +103,22 @@ fn the_pods_of_all_nodes_that_go_need_places_at_once() {
     assert_eq!(found(&scene, &["too"], &["old", "too"]), [] as [&str; 0], "it is the larger one");
     assert_eq!(found(&scene, &["old"], &["old", "too"]), ["default/web"]);
     assert_eq!(found(&scene, &[], &["old", "too"]), [] as [&str; 0]);
+}
+
+/// Their own places are just starting. Larger ones would take the room of each replacement that is ready, which would be made in vain.
+#[test]
+fn pods_of_nodes_whose_replacements_are_starting_take_no_room() {
+    let mut scene = replaced();
+    let (node, _) = scene.node("too", "default", 8);
+    node.spec.taints.push(Taint::disrupted());
+    scene.pod("large", "too", "3");
+    scene.marks.insert("too".to_owned(), (true, None));
+    let check = |scene: &Scene, staying: &[&str], want: &[&str]| {
+        let (old, staying) = (BTreeSet::from(["old"]), staying.iter().copied().collect());
+        assert_eq!(scene.with(|input| without_place(input, &old, &old, &staying)), want);
+    };
+    check(&scene, &[], &["default/web"]);
+    check(&scene, &["too"], &[]);
+    scene.pod("other", "new", "3");
+    check(&scene, &["too"], &["default/web"]);
 }
