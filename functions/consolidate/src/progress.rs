@@ -6,7 +6,7 @@ use crate::refused::refused_launch;
 use crate::state::{DeletingMachine, Disruptions, Running, command_timeout, deletion_reason};
 use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
-use crate::{metrics, publish, rules};
+use crate::{metrics, publish, rules, time_left};
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Node, Taint};
 use whittle_api::karpenter::NodePool;
@@ -103,6 +103,11 @@ impl<P: Rights> Run<'_, P> {
                 Ok(Outcome::Waiting)
             }
             Readiness::Ready => {
+                if has_to_look_again(running) && time_left(self.ports.clock()).is_zero() {
+                    // As many may have waited for one NodePool, and each is simulated: the next pass goes on with them.
+                    self.hand_over();
+                    return Ok(Outcome::Waiting);
+                }
                 if let Some(why) = displaced(self.settings, snapshot, running, known) {
                     self.report.count("displaced");
                     self.roll_back(snapshot, running, &why).await?;

@@ -198,3 +198,16 @@ fn pods_of_a_command_whose_replacement_is_starting_displace_no_others() {
     let ready = why(serving("young", "i-3", "node-y"));
     assert_eq!(ready.as_deref(), Some("pod default/web has no place on another node any more"), "both go now");
 }
+
+/// Hundreds may have waited for the same.
+#[test]
+fn a_command_that_waited_is_left_to_the_next_pass_where_there_is_no_time_to_look_again() {
+    for command_waited in [true, false] {
+        let world = world(3, ConditionStatus::True);
+        let command = Running { waited: command_waited, ..running(vec![claim("new")]) };
+        let report = leaving::pass_over(&leaving::without_time(&world), command);
+        assert_eq!((report.counted("displaced"), report.counted("rolled_back")), (0, 0));
+        assert_eq!(world.claim(&key("old")).deletion.is_none(), command_waited, "one that did not wait needs no such time");
+        assert_eq!(waited(&world), command_waited.then_some(true));
+    }
+}
