@@ -16,8 +16,9 @@ use whittle_solver::solve;
 #[must_use]
 pub fn without_place(input: Input<'_>, nodes: &BTreeSet<&str>, going: &BTreeSet<&str>, staying: &BTreeSet<&str>) -> Vec<String> {
     let mut states: Vec<StateNode> = input.cluster.nodes.to_vec();
-    // They are tainted, so that they take no pods either.
-    for state in states.iter_mut().filter(|state| staying.contains(state.name())) {
+    // Those that stay are tainted, so that they take no pods either. Pods of a node that is marked may wait for machines that are starting:
+    // these are not there yet, and those of a command that was begun in the same moment mark the nodes of both.
+    for state in states.iter_mut().filter(|state| staying.contains(state.name()) || nodes.contains(state.name())) {
         state.marked_for_deletion = false;
     }
     let cluster = scheduling::Input { nodes: &states, ..input.cluster };

@@ -71,6 +71,18 @@ fn a_node_that_takes_no_pods_is_no_place() {
     check(starting, &["default/web"]);
 }
 
+/// Another command that was begun in the same moment has it marked while it launches: its own pods could wait for a machine, as if it went.
+#[test]
+fn a_starting_node_is_no_place_for_pods_of_a_node_that_is_marked_already() {
+    let mut starting = replaced();
+    starting.parts("new").0.metadata.labels.remove(labels::INITIALIZED);
+    starting.marks.insert("old".to_owned(), (true, None));
+    check(starting, &["default/web"]);
+    let mut ready = replaced();
+    ready.marks.insert("old".to_owned(), (true, None));
+    check(ready, &[]);
+}
+
 /// Kube-scheduler binds them before the first pod is evicted.
 #[test]
 fn pending_pods_take_their_room_first() {
