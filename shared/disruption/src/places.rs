@@ -21,7 +21,8 @@ pub fn without_place(input: Input<'_>, nodes: &BTreeSet<&str>, going: &BTreeSet<
     for state in states.iter_mut().filter(|state| staying.contains(state.name()) || nodes.contains(state.name())) {
         state.marked_for_deletion = false;
     }
-    let cluster = scheduling::Input { nodes: &states, ..input.cluster };
+    // The placeholder pods of buffers are bound nowhere: they take no room from a pod, and what they lose is launched for them.
+    let cluster = scheduling::Input { nodes: &states, virtual_pods: &[], ..input.cluster };
     let view = ClusterView::new(Input { cluster, ..input });
     let machines = view.machines.iter().filter(|machine| nodes.contains(machine.name()));
     let moving: BTreeSet<String> = machines.flat_map(|machine| &machine.pods).map(|pod| pod.metadata.key()).collect();

@@ -5,6 +5,8 @@ use crate::without_place;
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Taint, TaintEffect};
 use whittle_api::labels;
+use whittle_model::disruption::Input;
+use whittle_model::scheduling;
 
 /// A node that is to go with a pod of two cores, and `new` with four cores.
 fn replaced() -> Scene {
@@ -92,6 +94,22 @@ fn pending_pods_take_their_room_first() {
     let mut scene = replaced();
     scene.pod("waits", "", "1");
     check(scene, &[]);
+}
+
+/// They exist only in plans.
+#[test]
+fn placeholder_pods_of_buffers_take_no_room() {
+    let mut scene = replaced();
+    scene.pod("placeholder", "", "3");
+    let placeholders = vec![scene.objects.pods.pop().unwrap()];
+    let old = BTreeSet::from(["old"]);
+    for scene in [scene.best(), replaced()] {
+        let found = scene.with(|input| {
+            let cluster = scheduling::Input { virtual_pods: &placeholders, ..input.cluster };
+            without_place(Input { cluster, ..input }, &old, &old, &BTreeSet::new())
+        });
+        assert_eq!(found, [] as [&str; 0]);
+    }
 }
 
 #[test]
