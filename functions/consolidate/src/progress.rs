@@ -47,19 +47,24 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn advance_commands(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let mut left = Vec::new();
         let mut launched = false;
+        // Those that are not rolled back in this pass.
+        let mut known = stored.value.clone();
         for running in stored.value.running.clone() {
             let mut next = running;
             if is_shadowed(snapshot, &next) {
                 self.roll_back(snapshot, &next, SHADOW_ENABLED).await?;
+                known.running.retain(|other| other.id != next.id);
                 forget_moves(&mut stored.value, &next);
                 continue;
             }
             launched |= !next.stored;
-            let outcome = self.step(snapshot, &mut next, &stored.value).await?;
+            let outcome = self.step(snapshot, &mut next, &known).await?;
             match outcome {
                 Outcome::Waiting => left.push(next),
                 Outcome::Done => stored.value.forget_refused_launch(&next, snapshot),
                 Outcome::RolledBack => {
+                    // Its pods stay, and take no room from those of the others.
+                    known.running.retain(|other| other.id != next.id);
                     forget_moves(&mut stored.value, &next);
                     if let Some(refused) = refused_launch(snapshot, &next) {
                         self.report.count("replacements_refused");

@@ -7,9 +7,9 @@ use futures::executor::block_on;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, Event};
+use whittle_claims::{Claim, Event, Revision};
 use whittle_model::disruption::Method;
-use whittle_ports::{RecordReader, Report, Scheduling, Settings};
+use whittle_ports::{Adapters, RecordReader, Records, Report, Scheduling, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{TestWorld, at, begun, key, machine, pool_named, stored};
 use whittle_units::{Quantity, Resources};
@@ -197,6 +197,26 @@ fn pods_of_a_command_whose_replacement_is_starting_displace_no_others() {
     assert_eq!(why(claim("young")), None);
     let ready = why(serving("young", "i-3", "node-y"));
     assert_eq!(ready.as_deref(), Some("pod default/web has no place on another node any more"), "both go now");
+}
+
+/// Its pods stay where they are.
+#[test]
+fn a_command_that_is_rolled_back_takes_no_room_from_another_of_the_same_pass() {
+    let world = world(2, ConditionStatus::True);
+    world.store(&serving("b", "i-3", "node-b"));
+    world.create(Node { metadata: ObjectMeta::named("node-b"), ..Node::default() });
+    world.create(pod("huge", "node-old", 5));
+    world.create(pod("small", "node-b", 1));
+    let first = Running { waited: true, ..running(vec![claim("new")]) };
+    let removals = vec![DeletingMachine { claim: "b".into(), node: "node-b".to_owned() }];
+    let second = Running { id: "c2".to_owned(), removals, replacements: Vec::new(), ..first.clone() };
+    let record = Disruptions { running: vec![first, second], ..Disruptions::default() };
+    let (ports, cluster) = (world.ports(), key("old").cluster);
+    block_on(ports.write(&cluster, &record, Revision::ABSENT)).unwrap();
+    let settings = Settings { scheduling: Scheduling { reference_packing: true, ..Scheduling::default() }, ..Settings::default() };
+    let report = block_on(crate::handle(Adapters::all(&ports), &settings, &cluster)).unwrap();
+    assert_eq!((report.counted("displaced"), report.counted("rolled_back")), (1, 1));
+    assert_eq!(["old", "b"].map(|name| world.claim(&key(name)).deletion.is_some()), [false, true]);
 }
 
 /// Hundreds may have waited for the same.
