@@ -371,7 +371,7 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
 
 /// Whether the Node of a replacement is not ready, although it was, or is cordoned, as EKS does in a zone that traffic is shifted away from:
 /// no pod would start there. Pure.
-fn takes_no_pods(snapshot: &Snapshot, replacement: &Claim) -> bool {
+pub(crate) fn takes_no_pods(snapshot: &Snapshot, replacement: &Claim) -> bool {
     let Some(name) = replacement.node_name() else { return false };
     let node = snapshot.read.nodes.iter().find(|node| node.metadata.name == name);
     node.is_some_and(|node| !node.is_ready() || node.spec.unschedulable)

@@ -2,14 +2,15 @@
 //! Each attempt taints nodes until its launch is given up: so the next one follows after longer each time. Pure.
 
 use crate::execute::find_claim;
+use crate::progress::takes_no_pods;
 use crate::state::{Disruptions, Running, refused_for};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClassStatus, NodePool};
 use whittle_api::{ConditionStatus, Unreadable, conditions};
-use whittle_claims::{Claim, DeletionReason, LAUNCH_TIMEOUT};
-use whittle_model::disruption::{ClaimFacts, ReplacementRefused};
+use whittle_claims::{Claim, DeletionReason, LAUNCH_TIMEOUT, Phase};
+use whittle_model::disruption::{ClaimFacts, ReplacementRefused, TAKES_NO_PODS};
 use whittle_snapshot::Snapshot;
 use whittle_units::{Timestamp, fnv1a};
 
@@ -95,13 +96,21 @@ pub(crate) fn refusal_of(claim: &Claim) -> Option<&str> {
     is_refused.then_some(launched.message.as_str())
 }
 
-/// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up. What EC2 has
-/// not in stock fails at the first attempt, and something else is planned then.
+/// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up, or the Node of
+/// one takes no pods. What EC2 has not in stock fails at the first attempt, and something else is planned then.
 pub(crate) fn refused_launch<'a>(snapshot: &'a Snapshot, running: &Running) -> Option<Refused<'a>> {
     running.replacements.iter().find_map(|replacement| {
         let claim = &find_claim(snapshot, &replacement.key.name)?.value;
-        refusal_of(claim).map(|message| Refused { node_pool: &claim.spec.owner.uid, message })
+        let message = refusal_of(claim).or_else(|| is_useless(snapshot, claim).then_some(TAKES_NO_PODS))?;
+        Some(Refused { node_pool: &claim.spec.owner.uid, message })
     })
+}
+
+/// Whether a replacement serves, and takes no pods: the next one may not either, as with an image whose nodes stop being ready, or where
+/// something cordons each new node. It stays, so that there would be one more each time.
+fn is_useless(snapshot: &Snapshot, claim: &Claim) -> bool {
+    let serves = matches!(claim.phase, Phase::Initialized { .. }) && !claim.is_ending();
+    serves && !snapshot.is_deleted_by_user(claim) && takes_no_pods(snapshot, claim)
 }
 
 /// The uids of the NodePools whose nodes a command removes.

@@ -5,6 +5,7 @@ use super::pdb::PdbBlock;
 use super::verdict::{Blocker, KeepReason, Verdict, VerdictReason};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
+use whittle_model::disruption::TAKES_NO_PODS;
 use whittle_model::scheduling::Remedy;
 
 impl Verdict {
@@ -115,6 +116,10 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
         KeepReason::PoorScore { .. } => "WhenEmptyOrUnderutilized as spec.disruption.consolidationPolicy of its NodePool".to_owned(),
         KeepReason::SavesTooLittle { .. } => format!("a smaller annotation {} of its NodePool", labels::MINIMUM_SAVING),
         KeepReason::ReplacementRefused { message: None, .. } => "a higher quota of vCPUs of the account, in Service Quotas".to_owned(),
+        KeepReason::ReplacementRefused { message: Some(message), .. } if message == TAKES_NO_PODS => {
+            "nodes of its NodePool that stay ready and are not cordoned: after a change of NodePool or EC2NodeClass it is tried again at once"
+                .to_owned()
+        }
         KeepReason::ReplacementRefused { message: Some(_), .. } => {
             "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a \
              change of NodePool or EC2NodeClass it is tried again at once"

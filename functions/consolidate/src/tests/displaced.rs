@@ -127,6 +127,18 @@ fn a_pass_deletes_no_node_while_its_replacement_is_cordoned() {
     assert!(is_deleted, "the node that goes may be cordoned");
 }
 
+/// Something may cordon each new node.
+#[test]
+fn after_a_replacement_that_took_no_pods_no_other_is_launched_at_once() {
+    for (cordoned, started, counted) in [(true, -601, (1, 1)), (true, -600, (0, 0)), (false, -601, (0, 0))] {
+        let world = world(1, ConditionStatus::True);
+        world.change::<Node>("n", |node| node.spec.unschedulable = cordoned);
+        let (is_deleted, _, report) = pass(&world, Running { started_at: at(started), ..running(vec![claim("new")]) });
+        assert_eq!((report.counted("rolled_back"), report.counted("replacements_refused")), counted, "{cordoned}, {started}");
+        assert_eq!(is_deleted, !cordoned, "{started}");
+    }
+}
+
 #[test]
 fn a_command_waits_for_a_replacement_that_is_not_ready_any_more_until_it_is_too_old() {
     let young = claim("new");

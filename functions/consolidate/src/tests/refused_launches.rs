@@ -3,10 +3,11 @@
 use super::{after, claim, joined, running, snapshot_of};
 use crate::refused::{Refused, refused_launch};
 use crate::state::{DeletingMachine, Disruptions, Running};
+use whittle_api::k8s::Node;
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedSubnet};
-use whittle_api::{ObjectMeta, Unreadable};
+use whittle_api::{ConditionStatus, ObjectMeta, Unreadable, conditions};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event};
-use whittle_model::disruption::{Method, ReplacementRefused};
+use whittle_model::disruption::{Method, ReplacementRefused, TAKES_NO_PODS};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{at, begun, node_class_reference, pool_named, pool_owner};
 
@@ -88,6 +89,26 @@ fn a_launch_that_was_refused_until_it_was_given_up_is_told_from_others() {
     late.push(deletion());
     assert_eq!(found(after(&of_pool("new"), &late)), None, "it has a machine");
     assert_eq!(found(serving("new")), None);
+}
+
+/// It stays as any other node, so that each attempt would leave one more.
+#[test]
+fn a_replacement_that_takes_no_pods_counts_as_refused() {
+    let found = |change: fn(&mut Node), later: &[Event]| {
+        let mut node = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
+        conditions::set(&mut node.status.conditions, conditions::READY, ConditionStatus::True, "", "", at(2));
+        change(&mut node);
+        let mut snapshot = world(&[after(&serving("new"), later)], 601);
+        snapshot.read.nodes = vec![node];
+        let refused = refused_launch(&snapshot, &command(Method::Drift, "old"));
+        refused.map(|refused| (refused.node_pool.to_owned(), refused.message.to_owned()))
+    };
+    let useless = Some(("pool-uid".to_owned(), TAKES_NO_PODS.to_owned()));
+    assert_eq!(found(|node| node.spec.unschedulable = true, &[]), useless);
+    assert_eq!(found(|node| node.status.conditions.clear(), &[]), useless, "it is not ready any more");
+    assert_eq!(found(|_| (), &[]), None, "the command ends for another reason");
+    let deletion = Deletion::without_deadline(DeletionReason::Requested, at(300), "");
+    assert_eq!(found(|node| node.spec.unschedulable = true, &[Event::DeletionRequested(deletion)]), None, "a user has deleted it");
 }
 
 #[test]
