@@ -5,6 +5,7 @@ mod counts;
 mod endings;
 mod evictions;
 mod forced;
+mod guarded;
 mod noticed;
 mod over_sim;
 mod refused;
@@ -94,6 +95,16 @@ fn groups_are_evicted_in_order() {
     check(&all[..3], 3, &["b"]);
     check(&all[..2], 2, &["c"]);
     check(&all[..1], 1, &["d"]);
+}
+
+#[test]
+fn pods_that_are_critical_for_the_node_or_the_cluster_are_evicted_after_the_others() {
+    for class in ["system-node-critical", "system-cluster-critical"] {
+        let critical = with(pod("a"), |pod| pod.spec.priority_class_name = class.into());
+        check(&[critical.clone(), pod("b")], 2, &["b"]);
+        check(&[critical], 1, &["a"]);
+    }
+    check(&[with(pod("a"), |pod| pod.spec.priority_class_name = "critical".into()), pod("b")], 2, &["a", "b"]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use whittle_api::karpenter::NodeClaim;
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, Event, OfferingKey, Phase, StockOut, step};
 use whittle_ec2::instance::{InstanceState, StateReason};
+use whittle_ports::contracts::{Fault, Faulty};
 use whittle_ports::{Adapters, Mode, RegionStore, Report, Settings};
 use whittle_testkit::{TestWorld, after, at, begun, deletion};
 use whittle_units::Timestamp;
@@ -40,6 +41,19 @@ fn a_request_to_terminate_is_sent_again_while_ec2_shows_the_machine_running() {
     assert_eq!(scene.run().counted("terminated"), 0);
     assert_ne!(scene.state(), InstanceState::Running);
     assert!(scene.is_held() && scene.claim().phase.name() == "Terminating");
+}
+
+/// One that nobody needs costs money, and a call that EC2 throttles is repeated.
+#[test]
+fn a_machine_is_terminated_though_the_table_does_not_tell_whether_the_limit_allows_it() {
+    let scene = Scene::of(&terminating());
+    let ports = scene.ports();
+    // The claim is read, and then a token taken.
+    let table = Faulty::scripted(&ports, [None, Some(Fault::Throttle)]);
+    let adapters = Adapters { store: &table, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let report = block_on(crate::handle(adapters, &Settings::default(), &LastPlanned::default(), &planned().key)).unwrap();
+    assert_eq!((report.counted("termination_postponed"), table.counts().into_values().sum::<u32>()), (0, 1));
+    assert_ne!(scene.state(), InstanceState::Running);
 }
 
 #[test]

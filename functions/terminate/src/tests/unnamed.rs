@@ -1,10 +1,12 @@
 //! Machines whose claims do not know the Node: where it is looked for, and what is not believed.
 
 use super::NODE;
-use super::over_sim::{Scene, budget, running, unnamed};
+use super::over_sim::{Scene, budget, ending, own_machine, running, unnamed};
 use whittle_api::k8s::{Kind as _, Node, Pod};
 use whittle_api::karpenter::NodeClaim;
+use whittle_claims::Claim;
 use whittle_ec2::instance::InstanceState;
+use whittle_testkit::at;
 
 #[test]
 fn a_machine_is_drained_although_its_claim_does_not_know_the_node() {
@@ -77,5 +79,40 @@ fn a_node_that_is_not_the_machines_is_not_believed_whatever_its_nodeclaim_says()
             assert_eq!(scene.state(), InstanceState::Running, "{name} at {seconds}");
         }
         assert_eq!(scene.claim().node_name(), Some(NODE), "it is found by the name that EC2 gives it");
+    }
+}
+
+/// How many terminations these looks send, while the only Node of the cluster, which has this provider id, cannot be read, and EC2 does not
+/// tell the name of the machine's.
+fn sent_beside_unreadable(claim: &Claim, provider_id: &str, looks: [i64; 3]) -> [u64; 3] {
+    let mut scene = Scene::of(claim);
+    scene.world().region.machines.get_mut(&own_machine().instance_id).unwrap().instance.private_dns_name.clear();
+    scene.change::<Node>(NODE, |node| node.spec.provider_id = provider_id.into());
+    scene.world().hide_always(Node::KIND, NODE, true);
+    looks.map(|second| {
+        scene.set_time(second);
+        scene.run().counted("termination_sent")
+    })
+}
+
+#[test]
+fn a_node_that_cannot_be_read_holds_its_machine_until_the_deadline_and_no_other_machine() {
+    let own = own_machine().provider_id;
+    assert_eq!(sent_beside_unreadable(&unnamed(), own.as_str(), [0, 10, 3600]), [0, 0, 0]);
+    assert_eq!(sent_beside_unreadable(&unnamed(), "", [0, 10, 3600]), [0, 0, 0], "it may be the machine's");
+    assert_eq!(sent_beside_unreadable(&unnamed(), "aws:///z/i-2", [0, 9, 10]), [0, 0, 1]);
+    let due = Claim { phase: unnamed().phase, ..ending(Some(at(60))) };
+    assert_eq!(sent_beside_unreadable(&due, own.as_str(), [0, 60, 61]), [0, 0, 1]);
+}
+
+/// What is missing in EC2's answers may be there a moment later, and with it the name of the Node.
+#[test]
+fn a_machine_that_ec2_does_not_show_either_is_looked_for_longer_before_it_is_ended() {
+    let mut scene = Scene::of(&unnamed());
+    scene.world().cluster.objects.nodes.clear();
+    scene.world().region.machines.clear();
+    for (second, sent) in [(0, 0), (10, 0), (59, 0), (60, 1)] {
+        scene.set_time(second);
+        assert_eq!(scene.run().counted("termination_sent"), sent, "at {second}");
     }
 }
