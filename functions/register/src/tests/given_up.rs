@@ -5,11 +5,11 @@ use super::{claim, node, now, ready};
 use futures::executor::block_on;
 use whittle_api::k8s::Node;
 use whittle_api::karpenter::NodeClaim;
-use whittle_api::{OwnerReference, labels};
-use whittle_claims::{Claim, DeletionReason, mirror};
+use whittle_api::{ObjectMeta, OwnerReference, labels};
+use whittle_claims::{Claim, DeletionReason, Event, mirror};
 use whittle_ec2::instance::{Instance, InstanceState};
 use whittle_ports::{Adapters, Mode, Report, Settings};
-use whittle_testkit::{TestWorld, after, begun, instance_of, machine};
+use whittle_testkit::{TestWorld, after, begun, deletion, instance_of, machine};
 use whittle_units::SignedDuration;
 
 fn planned() -> Claim {
@@ -86,4 +86,44 @@ fn in_shadow_mode_no_claim_is_given_up_and_no_node_registered() {
     assert_eq!(simulation.get::<Node>("n"), before);
     let report = run_over(&ports);
     assert_eq!((report.counted("given_up"), report.counted("registered")), (1, 1));
+}
+
+/// Why a machine that has not joined is given up after twenty minutes, if it is, while a Node with this provider id cannot be read.
+fn given_up_beside_unreadable(provider_id: &str) -> Option<DeletionReason> {
+    let mut simulation = still();
+    let waiting = owned(claim(), "a");
+    simulation.store(&waiting);
+    let mut odd = node();
+    odd.spec.provider_id = provider_id.into();
+    simulation.create(odd);
+    simulation.world().hide_always("Node", "n", true);
+    simulation.run_for(SignedDuration::from_mins(20));
+    run_over(&simulation.ports());
+    simulation.claim(&waiting.key).deletion.map(|deletion| deletion.reason)
+}
+
+#[test]
+fn a_node_that_cannot_be_read_keeps_its_own_machine_and_none_that_does_not_join() {
+    assert_eq!(given_up_beside_unreadable("aws:///z/i-1"), None);
+    assert_eq!(given_up_beside_unreadable(""), None, "it may be the machine's");
+    assert_eq!(given_up_beside_unreadable("aws:///z/i-2"), Some(DeletionReason::RegistrationTimeout));
+}
+
+/// Whoever drained one of two would evict the pods of a machine that goes on.
+#[test]
+fn a_machine_that_is_deleted_gets_the_name_of_its_only_node_and_of_none_of_several() {
+    let deleted = Event::DeletionRequested(deletion(DeletionReason::Requested, now()));
+    let draining = after(&owned(claim(), "a"), &[deleted], now());
+    let name_among = |nodes: &[&str]| {
+        let simulation = still();
+        simulation.store(&draining);
+        for name in nodes {
+            simulation.create(Node { metadata: ObjectMeta::named(*name), ..node() });
+        }
+        run_over(&simulation.ports());
+        simulation.claim(&draining.key).node_name().map(str::to_owned)
+    };
+    assert_eq!(name_among(&[]), None);
+    assert_eq!(name_among(&["n"]).as_deref(), Some("n"));
+    assert_eq!(name_among(&["m", "n"]), None);
 }
