@@ -72,6 +72,31 @@ fn a_recommendation_is_not_repeated_for_a_cluster_without_access_and_is_for_one_
     }
 }
 
+/// A Provisioner and a NodePool may share a name.
+#[test]
+fn a_recommendation_is_acted_on_by_the_setting_of_the_claims_own_pool_alone() {
+    let pool = |is_old: bool, acts: &str| {
+        let mut pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+        pool.metadata.annotations.insert(labels::ACT_ON_REBALANCE.to_owned(), acts.to_owned());
+        if is_old {
+            pool.metadata.annotations.insert(labels::CONVERTED_FROM.to_owned(), "Provisioner".to_owned());
+        }
+        pool
+    };
+    for (kind, expected) in [("NodePool", false), ("Provisioner", true)] {
+        let mut claim = planned("n", ClaimSpec { node_pool: "default".into(), ..ClaimSpec::default() });
+        claim.spec.owner.kind = kind.to_owned();
+        for node_pools in [vec![pool(true, "true"), pool(false, "false")], vec![pool(false, "false"), pool(true, "true")]] {
+            let seen = ClusterObjects { node_pools, ..ClusterObjects::default() };
+            assert_eq!(rebalance_setting_in(Ok(seen), &claim, !expected), Ok(expected), "{kind}");
+        }
+        let mut other = pool(kind == "Provisioner", "true");
+        other.metadata.name = "other".to_owned();
+        let seen = ClusterObjects { node_pools: vec![other], ..ClusterObjects::default() };
+        assert_eq!(rebalance_setting_in(Ok(seen), &claim, true), Ok(false), "{kind}: it has another name");
+    }
+}
+
 #[test]
 fn interrupted_spot_pools_and_reservations_become_stock_outs() {
     let planned = planned("n", ClaimSpec::default());
