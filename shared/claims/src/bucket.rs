@@ -64,4 +64,17 @@ mod tests {
         assert!(!text.contains("reserve"), "it is nobody else's: {text}");
         assert_eq!(serde_json::from_str::<Bucket>(&text).expect("what was written is read"), bucket.leaving(0));
     }
+    #[test]
+    fn a_bucket_gains_what_the_time_since_brings_up_to_its_size_and_nothing_twice() {
+        let at = |ms: i64| Timestamp::from_millisecond(1_800_000_000_000 + ms).expect("in range");
+        let empty = Bucket::full(5, 2, at(0)).take(5, at(0)).expect("it is full");
+        assert_eq!((empty.take(1, at(0)), empty.take(1, at(499))), (None, None));
+        assert!(empty.take(1, at(500)).is_some());
+        assert!(empty.take(5, at(2_500)).is_some() && empty.take(5, at(2_499)).is_none());
+        assert!(empty.take(5, at(3_600_000)).is_some() && empty.take(6, at(3_600_000)).is_none(), "it holds no more");
+        // Somebody whose clock is behind takes one: the minute until the others' time has brought its tokens already.
+        assert_eq!(empty.take(1, at(-60_000)), None);
+        let taken = Bucket::full(5, 2, at(0)).take(5, at(-60_000)).expect("it is full");
+        assert_eq!((taken.refilled_at, taken.take(1, at(499))), (at(0), None));
+    }
 }

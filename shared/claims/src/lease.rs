@@ -30,3 +30,23 @@ impl Lease {
         Some(Self { cluster: cluster.clone(), owner: owner.to_owned(), token, expires_at: until })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::at;
+
+    /// The token with which an owner gets, at this second, the lease that `a` holds until second 30.
+    fn token(owner: &str, now: i64) -> Option<u64> {
+        let cluster = ClusterName::new("c");
+        let held = Lease::acquire(None, &cluster, "a", at(0), at(30)).expect("nobody has it");
+        assert_eq!((held.token, held.expires_at), (FencingToken(1), at(30)));
+        Lease::acquire(Some(&held), &cluster, owner, at(now), at(now + 30)).map(|lease| lease.token.0)
+    }
+
+    #[test]
+    fn nobody_else_gets_a_lease_before_it_expires_and_whoever_gets_it_has_a_newer_token() {
+        assert_eq!([0, 29, 30, 31].map(|now| token("b", now)), [None, None, Some(2), Some(2)]);
+        assert_eq!([0, 29, 30, 31].map(|now| token("a", now)), [Some(2); 4]);
+    }
+}
