@@ -133,9 +133,49 @@ mod tests {
         );
     }
 
+    /// As of a machine that was adopted.
+    #[test]
+    fn a_hash_or_version_that_one_side_lacks_is_not_compared() {
+        check(|claim, _, _| drop(claim.metadata.annotations.remove(NODE_CLASS_HASH)), Some(CloudDrift::No));
+        check(|claim, _, _| drop(claim.metadata.annotations.remove(NODE_CLASS_HASH_VERSION)), Some(CloudDrift::No));
+        check(|_, class, _| class.hash.clear(), Some(CloudDrift::No));
+        check(
+            |claim, class, _| {
+                claim.metadata.annotations.remove(NODE_CLASS_HASH_VERSION);
+                class.hash_version.clear();
+                class.hash = "8".to_owned();
+            },
+            Some(CloudDrift::No),
+        );
+    }
+
+    #[test]
+    fn what_the_class_still_has_among_others_is_no_drift() {
+        let group = |claim: &mut NodeClaim| drop(claim.metadata.labels.insert(PLACEMENT_GROUP_ID.to_owned(), "pg-1".to_owned()));
+        check(|_, class, _| class.images = Some(set(&["ami-0", "ami-1"])), Some(CloudDrift::No));
+        check(|_, class, _| class.subnets = set(&["subnet-0", "subnet-1"]), Some(CloudDrift::No));
+        check(|_, class, _| class.capacity_reservations = set(&["cr-1"]), Some(CloudDrift::No));
+        check(
+            |_, class, machine| {
+                class.capacity_reservations = set(&["cr-0", "cr-1"]);
+                machine.capacity_reservation = "cr-1".to_owned();
+            },
+            Some(CloudDrift::No),
+        );
+        check(
+            |claim, class, _| {
+                group(claim);
+                class.placement_group = "pg-1".to_owned();
+            },
+            Some(CloudDrift::No),
+        );
+        check(|claim, _, _| group(claim), Some(CloudDrift::PlacementGroup));
+    }
+
     #[test]
     fn unresolved_classes_decide_nothing() {
         check(|claim, _, _| claim.status.image_id.clear(), None);
+        check(|claim, _, _| claim.status.provider_id.clear(), None);
         check(|_, class, _| class.subnets.clear(), None);
         check(|_, class, _| class.security_groups.clear(), None);
         check(|_, class, _| class.images = None, None);

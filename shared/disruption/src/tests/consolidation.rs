@@ -5,7 +5,7 @@ use crate::{RejectionCause, record_drained, record_move, undo_moves};
 use jiff::ToSpan as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use whittle_api::catalog::InstanceType;
+use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy, Requirement};
 use whittle_api::{LabelSelector, NillableDuration, labels};
@@ -654,6 +654,26 @@ fn a_proposal_must_still_be_valid_after_its_wait() {
         RejectionCause::Churn,
     );
     check(&|scene| scene.the_pool("default").spec.disruption.budgets = vec![budget("0")], RejectionCause::Budget);
+}
+
+#[test]
+fn a_proposal_is_rejected_once_one_of_its_types_is_no_longer_cheaper_or_cannot_be_launched() {
+    let nodes = [("big", 16, "1500m")];
+    let proposal = scene(&nodes).expect(&["single replace [big] -> x2|x4|x8"]).commands[0].proposal(noon());
+    let validated = |change: &dyn Fn(&mut Offering)| {
+        let mut scene = scene(&nodes);
+        scene.now = noon() + 15.seconds();
+        let mut types = [1, 2, 4, 8, 16].map(crate::testing::instance_type);
+        types[3].offerings.iter_mut().for_each(change);
+        scene.catalog.insert("default".to_owned(), Arc::new(types.into_iter().collect()));
+        scene.validate(&proposal).map(|command| command.replacements.len()).map_err(|rejection| rejection.cause)
+    };
+    // The node costs 0.8 an hour.
+    let costs = |dollars: f64| move |offering: &mut Offering| offering.price = Price::from_dollars(dollars);
+    assert_eq!(validated(&|_| ()), Ok(1));
+    assert_eq!(validated(&costs(0.79)), Ok(1));
+    assert_eq!(validated(&costs(0.8)), Err(RejectionCause::Scheduling));
+    assert_eq!(validated(&|offering| offering.available = false), Err(RejectionCause::Scheduling));
 }
 
 #[test]

@@ -480,6 +480,21 @@ fn a_machine_missing_from_the_catalog_drifts_after_an_hour() {
     let seen = whittle_model::disruption::ClaimFacts { type_seen_at: Some(noon() - 29.minutes()), ..Default::default() };
     scene.facts.insert("claim-a".to_owned(), seen);
     assert_eq!(scene.decide().conditions[0].drifted, None, "found half an hour ago");
+    scene.facts.get_mut("claim-a").unwrap().type_seen_at = Some(noon() - 30.minutes());
+    assert_eq!(scene.decide().conditions[0].drifted.as_deref(), Some("InstanceTypeNotFound"));
+}
+
+/// Each pass finds these anew, unlike what only the cloud can tell.
+#[test]
+fn a_stored_reason_that_the_pool_or_the_catalog_gave_never_outlasts_it() {
+    for reason in ["NodePoolDrifted", "RequirementsDrifted", "InstanceTypeNotFound"] {
+        let mut scene = drifted(&[("a", "1")]);
+        let known = &mut scene.parts("a").1.status.conditions;
+        conditions::clear(known, conditions::DRIFTED);
+        conditions::set(known, conditions::DRIFTED, ConditionStatus::True, reason, reason, noon());
+        let decision = scene.expect(&[]);
+        assert_eq!((decision.conditions[0].drifted.as_deref(), decision.conditions[0].changed), (None, true), "{reason}");
+    }
 }
 
 #[test]

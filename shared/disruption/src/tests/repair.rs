@@ -32,6 +32,34 @@ fn an_unhealthy_node_is_replaced_after_its_toleration() {
 }
 
 #[test]
+fn whatever_the_monitoring_agent_reports_is_tolerated_for_its_time_and_not_a_minute_longer() {
+    let later = RepairVerdict::Wait { until: noon() + 1.minute() };
+    for condition in ["StorageReady", "NetworkingReady", "KernelReady", "ContainerRuntimeReady"] {
+        let replace = RepairVerdict::Replace { condition, deadline: Some(noon()) };
+        check(condition, ConditionStatus::False, 29, Some(&later));
+        check(condition, ConditionStatus::False, 30, Some(&replace));
+        check(condition, ConditionStatus::Unknown, 99, None);
+        check(condition, ConditionStatus::True, 99, None);
+    }
+    check("Ready", ConditionStatus::Unknown, 29, Some(&later));
+    check("Ready", ConditionStatus::True, 99, None);
+    check("AcceleratedHardwareReady", ConditionStatus::False, 9, Some(&later));
+}
+
+#[test]
+fn of_several_conditions_the_one_whose_time_ends_first_counts() {
+    let mut scene = Scene::new();
+    scene.node("n", "default", 2);
+    let verdict = |scene: &Scene| repairs(&scene.objects, noon()).remove(0).verdict;
+    make_unhealthy(&mut scene, "n", "Ready", ConditionStatus::False, 20);
+    assert_eq!(verdict(&scene), RepairVerdict::Wait { until: noon() + 10.minutes() });
+    make_unhealthy(&mut scene, "n", "AcceleratedHardwareReady", ConditionStatus::False, 5);
+    assert_eq!(verdict(&scene), RepairVerdict::Wait { until: noon() + 5.minutes() }, "it has lasted for less, and is tolerated for less");
+    make_unhealthy(&mut scene, "n", "StorageReady", ConditionStatus::False, 30);
+    assert_eq!(verdict(&scene), RepairVerdict::Replace { condition: "StorageReady", deadline: Some(noon()) });
+}
+
+#[test]
 fn repair_stops_when_over_a_fifth_of_the_pool_is_unhealthy() {
     let mut scene = Scene::new();
     for at in 0..10 {
