@@ -15,6 +15,7 @@ mod resumed;
 mod shadow;
 mod strays;
 mod surplus;
+mod uncountable;
 
 use super::*;
 use crate::execute::portion;

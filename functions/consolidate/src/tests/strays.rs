@@ -154,3 +154,24 @@ fn a_node_of_no_command_is_untainted_in_a_pass_in_which_a_command_ends() {
         assert_eq!((report.counted("rolled_back"), report.counted("unmarked")), (u64::from(rolled_back), 1), "{replacement}");
     }
 }
+
+/// As when its machine is interrupted while its replacement starts: pods that came back would only move again.
+#[test]
+fn a_node_that_is_being_drained_stays_closed_when_its_command_is_rolled_back() {
+    for (is_drained, reason) in [(false, None), (true, Some("Underutilized"))] {
+        let world = leaving::world(None);
+        let ports = world.ports();
+        if is_drained {
+            let interrupted = Event::DeletionRequested(deletion(DeletionReason::SpotInterruption, at(0)));
+            let read = block_on(ports.get(&key("old"))).unwrap().unwrap();
+            block_on(ports.update(&step(&read.value, &interrupted, at(0)).unwrap(), read.revision)).unwrap();
+        }
+        let report = leaving::pass(&world, Running { started_at: at(-5), ..running(vec![claim("gone")]) });
+        let is_closed = !world.get::<Node>("node-old").unwrap().spec.taints.is_empty();
+        let told = report.decisions.iter().any(|one| one.subject == "node/node-old" && one.message.starts_with("Kept after all"));
+        assert_eq!((report.counted("rolled_back"), is_closed, told), (1, is_drained, !is_drained));
+        let shown = world.claim(&key("old")).conditions;
+        let shown = conditions::find(&shown, conditions::DISRUPTION_REASON).map(|shown| shown.reason.as_str());
+        assert_eq!(shown, reason);
+    }
+}
