@@ -71,3 +71,34 @@ fn has_waited(claim: &Claim) -> bool {
     let launched = conditions::find(&claim.conditions, LAUNCHED);
     launched.is_some_and(|launched| launched.reason == CreateReason::NodeClassReadinessUnknown.as_str())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a stored class of this uid and generation is another one than what the API server shows.
+    fn changed((uid, generation): (&str, Option<i64>), shown: (&str, Option<i64>)) -> bool {
+        let mut record = whittle_testkit::resolved_class("default");
+        (record.class.metadata.uid, record.class.metadata.generation) = (uid.to_owned(), generation);
+        has_changed(&record, &Presence::Exists { uid: shown.0.to_owned(), generation: shown.1, provider_id: String::new() })
+    }
+
+    /// What one side does not know says nothing: claims would wait for a refresh that changes nothing.
+    #[test]
+    fn a_class_has_changed_if_both_sides_know_its_uid_or_generation_and_it_differs() {
+        assert!(!changed(("a", Some(1)), ("a", Some(1))));
+        assert!(changed(("a", Some(1)), ("b", Some(1))), "it was made anew");
+        assert!(changed(("a", Some(1)), ("a", Some(2))) && changed(("a", Some(2)), ("a", Some(1))), "its spec was changed");
+        for (known, shown) in [(("a", Some(1)), ("", None)), (("", None), ("a", Some(1))), (("", None), ("", None))] {
+            assert!(!changed(known, shown), "{known:?} {shown:?}");
+        }
+        assert!(changed(("", Some(1)), ("a", Some(2))) && changed(("a", None), ("b", Some(1))), "the other one is known");
+    }
+
+    #[test]
+    fn a_class_that_is_gone_has_changed_and_one_whose_kind_is_not_served_has_not() {
+        let record = whittle_testkit::resolved_class("default");
+        assert!(has_changed(&record, &Presence::NotFound));
+        assert!(!has_changed(&record, &Presence::KindNotServed));
+    }
+}

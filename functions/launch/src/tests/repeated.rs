@@ -4,12 +4,12 @@ use super::over_sim::{class_in, keep, know, run_over, without_classes};
 use crate::batch::Batch;
 use futures::executor::block_on;
 use std::collections::BTreeSet;
-use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Phase};
+use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Function, Phase};
 use whittle_ec2::instance::InstanceState;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{ClaimStore, ClusterRecord, RecordReader, RecordRemoval, Records};
 use whittle_sim::Simulation;
-use whittle_testkit::{TestWorld, after, at, deletion};
+use whittle_testkit::{TestWorld, after, at, deletion, out_of_capacity};
 use whittle_units::{ClusterName, InstanceId};
 
 /// A world in which machines can be started.
@@ -94,6 +94,22 @@ fn an_instance_that_ended_under_another_claim_is_not_assigned_again() {
             assert_eq!(simulation.world().region.machines.len(), 2, "no other instance was started");
         }
     }
+}
+
+/// It runs and costs money, and nobody else would have it drained.
+#[test]
+fn a_machine_of_a_claim_that_was_given_up_meanwhile_is_drained_by_that_claim() {
+    let (mut simulation, claims, machines) = two_of_one_call();
+    claims.iter().for_each(|claim| revert_to_launching(&simulation, claim));
+    let given_up = after(&simulation.claim(&claims[1].key), &[out_of_capacity()], at(0));
+    put(&simulation, &given_up);
+    let served = again(&mut simulation, &claims[0].key, 60);
+    let drained = simulation.claim(&claims[1].key);
+    assert_eq!((served.phase.name(), drained.phase.name()), ("Launched", "Draining"));
+    let named: BTreeSet<&InstanceId> = [&served, &drained].into_iter().filter_map(Claim::instance).collect();
+    assert_eq!(named, machines.iter().collect::<BTreeSet<_>>(), "each has its own");
+    assert!(simulation.doorbells().contains(&Function::Terminate));
+    assert_eq!(simulation.world().region.machines.len(), 2, "no other was started");
 }
 
 #[test]
