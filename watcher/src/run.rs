@@ -261,9 +261,11 @@ fn change<T, U: From<T>>(event: Event<T>) -> Change<U> {
     }
 }
 
-/// Whether a kind is not defined, or may not be listed.
+/// Whether a kind is not defined, or not any more, or may not be listed or watched.
 fn is_missing(error: &WatchError) -> bool {
-    matches!(error, WatchError::InitialListFailed(kube::Error::Api(answer)) if matches!(answer.code, 403 | 404))
+    // A watch that was there once is begun again without a list.
+    let (WatchError::InitialListFailed(cause) | WatchError::WatchStartFailed(cause)) = error else { return false };
+    matches!(cause, kube::Error::Api(answer) if matches!(answer.code, 403 | 404))
 }
 
 /// How long the watch of a kind that may be missing waits after an error.
@@ -345,7 +347,9 @@ mod tests {
             (WatchError::InitialListFailed(api(404)), MISSING_AGAIN),
             (WatchError::InitialListFailed(api(403)), MISSING_AGAIN),
             (WatchError::InitialListFailed(api(500)), FAILED_AGAIN),
-            (WatchError::WatchStartFailed(api(403)), FAILED_AGAIN),
+            (WatchError::WatchStartFailed(api(404)), MISSING_AGAIN),
+            (WatchError::WatchStartFailed(api(403)), MISSING_AGAIN),
+            (WatchError::WatchStartFailed(api(500)), FAILED_AGAIN),
             (WatchError::NoResourceVersion, FAILED_AGAIN),
         ] {
             assert_eq!(pause(&error), expected, "{error}");
