@@ -25,6 +25,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(3);
 const POST_MAX: Duration = Duration::from_secs(8);
 /// Credentials are renewed this long before they expire.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
+/// A renewal may take so much of a post's time while there are credentials that still last.
+const RENEWAL_MAX: Duration = Duration::from_secs(2);
 /// What is read of an answer, and told in the log.
 const ANSWER_MAX: usize = 1024;
 
@@ -87,7 +89,7 @@ impl Poster {
     }
 
     async fn send(&self, kinds: &BTreeSet<PostKind>, seen: Option<String>) -> Result<(), PostError> {
-        let credentials = self.credentials(SystemTime::now()).await?;
+        let credentials = self.credentials(SystemTime::now(), RENEWAL_MAX).await?;
         // After the wait for credentials: the signature, and the message, are of this moment.
         let now = SystemTime::now();
         let sent_at = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
@@ -96,6 +98,10 @@ impl Poster {
         let request = signed(&self.url, &self.region, body, &credentials, now)?;
         let answer = self.client.request(request.map(Full::from)).await.map_err(|error| PostError::Unreachable(error.into()))?;
         let status = answer.status();
+        if status == http::StatusCode::FORBIDDEN {
+            // They may be of a role that was made anew, or of a session that was revoked: the next post asks for others.
+            *self.credentials.lock().await = None;
+        }
         let body = Limited::new(answer.into_body(), ANSWER_MAX).collect().await;
         if status.is_success() {
             return Ok(());
@@ -104,20 +110,25 @@ impl Poster {
         Err(PostError::Answered { status: status.as_u16(), text: text.unwrap_or_else(|_| "a long answer, which is left out".to_owned()) })
     }
 
-    /// Credentials that are valid for a while: the provider makes a call for each time that it is asked.
-    async fn credentials(&self, now: SystemTime) -> Result<Credentials, PostError> {
+    /// Credentials that are valid for a while: the provider makes a call for each time that it is asked. Where there are some that still
+    /// last, it is given no more than `patience`.
+    async fn credentials(&self, now: SystemTime, patience: Duration) -> Result<Credentials, PostError> {
         let mut kept = self.credentials.lock().await;
         let lasts = |credentials: &Credentials, at| credentials.expiry().is_none_or(|expiry| expiry > at);
         if let Some(credentials) = kept.as_ref().filter(|credentials| lasts(credentials, now + RENEWED_BEFORE)) {
             return Ok(credentials.clone());
         }
-        match (self.provider.provide_credentials().await, kept.as_ref()) {
-            (Ok(new), _) => {
+        let Some(old) = kept.as_ref().filter(|credentials| lasts(credentials, now)).cloned() else {
+            let new = self.provider.provide_credentials().await.map_err(PostError::Credentials)?;
+            *kept = Some(new.clone());
+            return Ok(new);
+        };
+        match timeout(patience, self.provider.provide_credentials()).await {
+            Ok(Ok(new)) => {
                 *kept = Some(new.clone());
                 Ok(new)
             }
-            (Err(_), Some(old)) if lasts(old, now) => Ok(old.clone()),
-            (Err(error), _) => Err(PostError::Credentials(error)),
+            Ok(Err(_)) | Err(_) => Ok(old),
         }
     }
 }

@@ -54,7 +54,26 @@ impl ProvideCredentials for Provider {
     }
 }
 
-fn poster(url: &str, provider: Provider) -> Poster {
+/// Credentials that last this long, and no answer from the second call on.
+#[derive(Debug)]
+struct Silent(AtomicUsize, Duration);
+
+impl ProvideCredentials for Silent {
+    fn provide_credentials<'a>(&'a self) -> aws_credential_types::provider::future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        let is_first = self.0.fetch_add(1, Ordering::Relaxed) == 0;
+        aws_credential_types::provider::future::ProvideCredentials::new(async move {
+            if !is_first {
+                std::future::pending::<()>().await;
+            }
+            Ok(Credentials::new("AKID", "secret", None, Some(moment() + self.1), "tests"))
+        })
+    }
+}
+
+fn poster(url: &str, provider: impl ProvideCredentials + 'static) -> Poster {
     Poster::new(url.parse().expect("a URL"), "prod".into(), "us-west-2".into(), SharedCredentialsProvider::new(provider))
         .expect("certificates")
 }
@@ -63,9 +82,39 @@ fn poster(url: &str, provider: Provider) -> Poster {
 async fn credentials_are_kept_and_used_to_their_end_if_there_are_no_new_ones() {
     let poster = poster("http://127.0.0.1:9/prod", Provider(AtomicUsize::new(0), Duration::from_secs(900)));
     for seconds in [0, 599, 600, 899] {
-        assert!(poster.credentials(moment() + Duration::from_secs(seconds)).await.is_ok(), "{seconds}");
+        assert!(poster.credentials(moment() + Duration::from_secs(seconds), RENEWAL_MAX).await.is_ok(), "{seconds}");
     }
-    assert!(matches!(poster.credentials(moment() + Duration::from_secs(900)).await, Err(PostError::Credentials(_))));
+    assert!(matches!(poster.credentials(moment() + Duration::from_secs(900), RENEWAL_MAX).await, Err(PostError::Credentials(_))));
+}
+
+#[tokio::test]
+async fn a_renewal_without_an_answer_costs_no_post_while_credentials_last() {
+    let poster = poster("http://127.0.0.1:9/prod", Silent(AtomicUsize::new(0), Duration::from_secs(900)));
+    let at = |seconds| poster.credentials(moment() + Duration::from_secs(seconds), Duration::from_millis(10));
+    for seconds in [0, 600, 899] {
+        let credentials = timeout(POST_MAX, at(seconds)).await.expect("it waits no longer than it has patience").expect("they last");
+        assert_eq!(credentials.access_key_id(), "AKID", "{seconds}");
+    }
+    assert!(timeout(Duration::from_millis(50), at(900)).await.is_err(), "without any, it waits for as long as the post may");
+    const { assert!(RENEWAL_MAX.as_secs() + CONNECT_MAX.as_secs() < POST_MAX.as_secs(), "the rest of the post has its time") };
+}
+
+#[tokio::test]
+async fn credentials_that_were_refused_are_not_used_again() {
+    let kinds = BTreeSet::from([PostKind::Pods]);
+    let provider = || Provider(AtomicUsize::new(0), Duration::from_secs(1 << 40));
+    for (answer, is_asked_again) in [
+        ("HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno", true),
+        ("HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n\r\nno", false),
+        ("HTTP/1.1 503 Unavailable\r\ncontent-length: 2\r\n\r\nno", false),
+    ] {
+        let (url, _) = answering(answer).await;
+        let poster = poster(&url, provider());
+        poster.post(&kinds, None).await.expect_err(answer);
+        // There is nothing to be had when it asks again.
+        let next = poster.credentials(SystemTime::now(), RENEWAL_MAX).await;
+        assert_eq!(matches!(next, Err(PostError::Credentials(_))), is_asked_again, "{answer}");
+    }
 }
 
 /// A server that gives one answer; returns its address, and what it has read.
