@@ -12,4 +12,4 @@ mod run; // the loop
 pub mod settings; // the command line
 mod health; // the kubelet's probes
 
-pub use run::{Stop, run};
+pub use run::{Stop, client, run};

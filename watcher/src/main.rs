@@ -40,7 +40,9 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let provider = config.credentials_provider().context("there is no source of credentials for AWS")?;
     let poster =
         Poster::new(settings.url, settings.cluster.clone(), settings.region, provider).context("no root certificates were found")?;
-    let client = kube::Client::try_default().await.context("the cluster cannot be reached: run it in a pod, or set KUBECONFIG")?;
+    let cluster = kube::Config::infer().await.context("the cluster cannot be reached: run it in a pod, or set KUBECONFIG")?;
+    let client =
+        whittle_watcher::client(cluster).context("the cluster cannot be reached: its address or its certificates cannot be used")?;
     tracing::info!(cluster = %settings.cluster, version = env!("CARGO_PKG_VERSION"), "started");
     whittle_watcher::run(client, poster, settings.listen, Box::pin(stopped(terminate, interrupt))).await
 }

@@ -29,6 +29,12 @@ const UNBOUND: &str = "spec.nodeName=,status.phase=Pending";
 const MISSING_AGAIN: Duration = Duration::from_secs(30);
 /// After other failures it is asked again as soon.
 const FAILED_AGAIN: Duration = Duration::from_secs(1);
+/// The API server ends a watch after this, and it is begun again where it ended. A little later the watcher gives up one that the server
+/// did not end: its connection leads to a server that is gone. About as long as until a tick.
+const WATCH_SECONDS: u32 = 60;
+/// A connection on which nothing has come for this long is given up, also while a list or the start of a watch is waited for. Longer than
+/// a watch may be silent.
+const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// What is posted when the process is told to stop may take this long; the kubelet waits for the pod's grace period.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
@@ -37,6 +43,26 @@ pub type Stop = BoxFuture<'static, ()>;
 
 /// The result of a post, with what it told.
 type Outcome = Result<(), PostError>;
+
+/// A client of the cluster. It gives up connections on which nothing comes any more.
+///
+/// Errors when the configuration cannot be used.
+pub fn client(config: kube::Config) -> anyhow::Result<kube::Client> {
+    client_within(config, SILENCE_MAX)
+}
+
+/// The same, which gives up a connection after that silence.
+fn client_within(mut config: kube::Config, silence: Duration) -> anyhow::Result<kube::Client> {
+    config.read_timeout = Some(silence);
+    // Counted from a request on, not from when its connection fell idle.
+    config.reset_reader_on_write = true;
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// What every watch has in common.
+fn watched() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS)
+}
 
 /// Watches until `stop` completes, and then tells the relay what it has not been told yet.
 ///
@@ -79,10 +105,10 @@ impl Watcher {
     fn new(client: kube::Client, poster: Poster, ready: Ready) -> Self {
         let pods: Api<WirePod> = Api::all_with(client.clone(), &objects::pods());
         let nodes: Api<WireNode> = Api::all_with(client.clone(), &objects::nodes());
-        let unbound = watcher::Config::default().fields(UNBOUND);
+        let unbound = watched().fields(UNBOUND);
         Self {
             pods: watcher(pods, unbound).default_backoff().map(|event| event.map(change)).boxed(),
-            nodes: watcher(nodes, watcher::Config::default()).default_backoff().map(|event| event.map(change)).boxed(),
+            nodes: watcher(nodes, watched()).default_backoff().map(|event| event.map(change)).boxed(),
             node_claims: Optional::new("NodeClaims", client.clone(), &objects::node_claims()),
             pools: Optional::new("NodePools", client.clone(), &objects::node_pools()),
             classes: Optional::new("node classes", client, &objects::node_classes()),
@@ -225,7 +251,7 @@ struct Optional<T> {
 impl<T: From<WireMetadata> + PartialEq + Send + 'static> Optional<T> {
     fn new(what: &'static str, client: kube::Client, resource: &ApiResource) -> Self {
         let api: Api<WireMetadata> = Api::all_with(client, resource);
-        let changes = patient(watcher(api, watcher::Config::default()).map(|event| event.map(change)), pause).boxed();
+        let changes = patient(watcher(api, watched()).map(|event| event.map(change)), pause).boxed();
         Self { what, changes, is_missing_told: false }
     }
 
@@ -338,6 +364,28 @@ mod tests {
         assert_eq!(fine.collect::<Vec<_>>().await.len(), 1_000, "what is told is told at once");
         let once = patient(futures::stream::iter([Err::<(), _>(())]), |()| Duration::from_secs(60));
         assert_eq!(pin!(once).next().await, Some(Err(())), "so are errors");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_is_given_up() {
+        drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it listens");
+        let server = tokio::spawn(async move {
+            let mut silent = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                silent.push(stream);
+            }
+        });
+        let config = kube::Config::new(format!("http://{address}").parse().expect("a URL"));
+        let client = client_within(config, Duration::from_millis(50)).expect("it can be used");
+        let nodes: Api<WireNode> = Api::all_with(client, &objects::nodes());
+        let listed = tokio::time::timeout(Duration::from_secs(60), nodes.list(&kube::api::ListParams::default())).await;
+        assert!(listed.expect("it does not wait for ever").is_err());
+        server.abort();
+        // A watch that is only silent is ended by the server, and given up as a watch five seconds later.
+        assert!(Duration::from_secs(u64::from(WATCH_SECONDS) + 5) < SILENCE_MAX);
+        assert_eq!(watched().timeout, Some(WATCH_SECONDS));
     }
 
     #[test]
