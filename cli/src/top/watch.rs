@@ -1,6 +1,6 @@
 //! The screen of `whittle top --watch`.
 
-use super::screen::{Parts, Screen};
+use super::screen::{Parts, Screen, age};
 use super::terminal::{Key, Terminal};
 use super::{Looking, Sort};
 use crate::look::view::View;
@@ -14,12 +14,18 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+/// How often what is shown is drawn again though nothing happens: it gets older.
+const REDRAWN: Duration = Duration::from_secs(1);
+/// A look that takes longer than this is said to be under way.
+const LOOK_SHORT: Duration = Duration::from_secs(2);
+
 /// What happens while the screen is shown.
 enum Happening {
     Key(Key),
     Resized,
     Ended,
-    Looked(Result<Box<View>, String>),
+    /// A look that began then has ended.
+    Looked(Timestamp, Result<Box<View>, String>),
 }
 
 /// The screen and what it shows.
@@ -29,8 +35,10 @@ struct Watch {
     every: Duration,
     /// The first row that is shown.
     first: usize,
-    /// The last look, and when it was.
+    /// The last look, and when it began.
     seen: Option<(Box<View>, Timestamp)>,
+    /// Since when the cluster is being looked at.
+    looking: Option<Instant>,
     /// Why the look after it failed.
     failure: Option<String>,
 }
@@ -42,8 +50,9 @@ pub(super) fn run(looking: &Looking, sort: Sort, every: Duration) -> ExitCode {
         return ExitCode::from(2);
     }
     // The first look comes before the screen, so that its errors stay in sight.
+    let begun = Timestamp::now();
     let first = match looking.look() {
-        Ok(view) => view,
+        Ok(view) => (Box::new(view), begun),
         Err(error) => {
             printing::errors(&error);
             return ExitCode::from(2);
@@ -58,7 +67,7 @@ pub(super) fn run(looking: &Looking, sort: Sort, every: Duration) -> ExitCode {
     }
 }
 
-fn watch(looking: Looking, first: View, sort: Sort, every: Duration) -> io::Result<()> {
+fn watch(looking: Looking, first: (Box<View>, Timestamp), sort: Sort, every: Duration) -> io::Result<()> {
     let (sender, happenings) = mpsc::channel();
     let terminal = Terminal::take()?;
     let (keys, of_keys) = (terminal.keys()?, sender.clone());
@@ -68,8 +77,7 @@ fn watch(looking: Looking, first: View, sort: Sort, every: Duration) -> io::Resu
     on_signals(&[SIGWINCH], sender.clone(), || Happening::Resized)?;
     let (asking, asked) = mpsc::channel();
     std::thread::spawn(move || look_when_asked(&looking, &asked, &sender));
-    Watch { terminal, sort, every, first: 0, seen: Some((Box::new(first), Timestamp::now())), failure: None }
-        .until_ended(&happenings, &asking)
+    Watch { terminal, sort, every, first: 0, seen: Some(first), looking: None, failure: None }.until_ended(&happenings, &asking)
 }
 
 /// Sends what signals mean, from a thread: a handler may do next to nothing itself.
@@ -84,8 +92,9 @@ fn on_signals(signals: &[i32], sender: Sender<Happening>, meaning: fn() -> Happe
 
 fn look_when_asked(looking: &Looking, asked: &Receiver<()>, sender: &Sender<Happening>) {
     while asked.recv().is_ok() {
+        let begun = Timestamp::now();
         let looked = looking.look().map(Box::new).map_err(|error| error.to_string());
-        if sender.send(Happening::Looked(looked)).is_err() {
+        if sender.send(Happening::Looked(begun, looked)).is_err() {
             return;
         }
     }
@@ -96,29 +105,32 @@ impl Watch {
         let mut due = Some(Instant::now() + self.every);
         loop {
             self.draw()?;
-            let wait = due.map_or(Duration::from_secs(3600), |due| due.saturating_duration_since(Instant::now()));
             let mut ask = false;
-            match happenings.recv_timeout(wait) {
+            match happenings.recv_timeout(until_drawn(due, Instant::now())) {
                 Ok(Happening::Key(Key::Quit) | Happening::Ended) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Happening::Key(Key::Read)) => ask = true,
                 Ok(Happening::Key(key)) => self.press(key),
                 Ok(Happening::Resized) => {}
-                Ok(Happening::Looked(looked)) => {
+                Ok(Happening::Looked(begun, looked)) => {
                     due = Some(Instant::now() + self.every);
-                    self.keep(looked);
+                    self.keep(begun, looked);
                 }
-                Err(RecvTimeoutError::Timeout) => ask = true,
+                Err(RecvTimeoutError::Timeout) => ask = due.is_some_and(|due| due <= Instant::now()),
             }
             // While a look is under way nothing is due.
-            if ask && due.take().is_some() && asking.send(()).is_err() {
-                return Ok(());
+            if ask && due.take().is_some() {
+                self.looking = Some(Instant::now());
+                if asking.send(()).is_err() {
+                    return Ok(());
+                }
             }
         }
     }
 
-    fn keep(&mut self, looked: Result<Box<View>, String>) {
+    fn keep(&mut self, begun: Timestamp, looked: Result<Box<View>, String>) {
+        self.looking = None;
         match looked {
-            Ok(view) => (self.seen, self.failure) = (Some((view, Timestamp::now())), None),
+            Ok(view) => (self.seen, self.failure) = (Some((view, begun)), None),
             Err(why) => self.failure = Some(why),
         }
     }
@@ -142,12 +154,26 @@ impl Watch {
         let (columns, rows) = self.terminal.size();
         let screen = Screen { paint: printing::paints(), columns: Some(columns), now: Timestamp::now() };
         let parts = screen.parts(view, self.sort);
+        let as_of = as_of(*at, screen.now, self.looking.map(|since| since.elapsed()));
         let status = match &self.failure {
-            Some(why) => format!("as of {at:.0}; since then: {}", why.replace('\n', " ")),
-            None => format!("as of {at:.0}; q ends, s sorts (by {}), arrows scroll", self.sort.as_str()),
+            Some(why) => format!("{as_of}; since then: {}", why.replace('\n', " ")),
+            None => format!("{as_of}; q ends, s sorts (by {}), arrows scroll", self.sort.as_str()),
         };
         let lines = fitted(parts, &mut self.first, rows, screen.line(&status));
         self.terminal.show(&lines)
+    }
+}
+
+/// How long nothing has to happen until it is drawn again, or looked.
+fn until_drawn(due: Option<Instant>, now: Instant) -> Duration {
+    due.map_or(REDRAWN, |due| due.saturating_duration_since(now).min(REDRAWN))
+}
+
+/// How old what is shown is, where the next look takes long: its cluster may have stopped to answer.
+fn as_of(at: Timestamp, now: Timestamp, looking: Option<Duration>) -> String {
+    match looking.filter(|looking| LOOK_SHORT < *looking) {
+        Some(looking) => format!("as of {at:.0}, {} ago, is being read for {} s", age(at, now), looking.as_secs()),
+        None => format!("as of {at:.0}"),
     }
 }
 
@@ -175,6 +201,20 @@ mod tests {
 
     fn lines(name: &str, count: usize) -> Vec<String> {
         (0..count).map(|number| format!("{name}{number}")).collect()
+    }
+
+    #[test]
+    fn a_look_without_an_end_is_seen_to_be_one() {
+        let [at, now]: [Timestamp; 2] = ["2026-01-03T00:00:00Z", "2026-01-03T00:01:35Z"].map(|time| time.parse().unwrap());
+        assert_eq!(as_of(at, now, None), "as of 2026-01-03T00:00:00Z");
+        assert_eq!(as_of(at, now, Some(LOOK_SHORT)), "as of 2026-01-03T00:00:00Z");
+        let late = as_of(at, now, Some(Duration::from_secs(90)));
+        assert_eq!(late, "as of 2026-01-03T00:00:00Z, 95s ago, is being read for 90 s");
+        let now = Instant::now();
+        assert_eq!(until_drawn(None, now), REDRAWN, "while it lasts its age is drawn");
+        assert_eq!(until_drawn(Some(now + Duration::from_secs(60)), now), REDRAWN);
+        assert_eq!(until_drawn(Some(now + Duration::from_millis(20)), now), Duration::from_millis(20));
+        assert_eq!(until_drawn(Some(now), now + Duration::from_secs(9)), Duration::ZERO);
     }
 
     #[test]
