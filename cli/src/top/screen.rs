@@ -3,7 +3,7 @@
 use super::Sort;
 use crate::look::view::{Machine, State, View};
 use crate::money::{HOURS_A_MONTH, counted};
-use crate::printing::in_line;
+use crate::printing::{harmless, in_line};
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use whittle_units::Resources;
@@ -99,7 +99,8 @@ impl Screen {
         let mut left = self.columns.unwrap_or(usize::MAX);
         let mut out = String::new();
         for (text, ink) in line {
-            let text: String = in_line(&text).chars().take(left).collect();
+            // Letters that are not seen are written out here: they have to count.
+            let text: String = harmless(&in_line(&text), false).chars().take(left).collect();
             left -= text.chars().count();
             if self.paint && ink != Ink::Plain && !text.is_empty() {
                 out.push_str(&format!("\u{1b}[{}m{text}\u{1b}[0m", ink.code()));

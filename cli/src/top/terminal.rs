@@ -5,8 +5,9 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 
-const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l";
-const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+/// Another buffer, without a cursor and without a second row for what is wider than the terminal: letters of some scripts take two columns.
+const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
+const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 const HOME: &str = "\u{1b}[H";
 const TO_END_OF_LINE: &str = "\u{1b}[K";
 const TO_END: &str = "\u{1b}[J";
@@ -137,6 +138,13 @@ fn key(bytes: &[u8]) -> (Key, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_set_on_a_terminal_is_taken_back() {
+        for (set, reset) in [("?1049h", "?1049l"), ("?25l", "?25h"), ("?7l", "?7h")] {
+            assert!(ENTER.contains(&format!("\u{1b}[{set}")) && LEAVE.contains(&format!("\u{1b}[{reset}")), "{set}");
+        }
+    }
 
     #[test]
     fn keys_are_told_apart_in_whatever_pieces_they_come() {

@@ -91,6 +91,8 @@ fn lines_are_cut_to_the_terminal() {
     let narrow = Screen { columns: Some(20), ..screen() };
     let text = narrow.whole(&view(), Sort::Name);
     assert!(text.lines().all(|line| line.chars().count() <= 20), "{text}");
+    let turned = narrow.line("a\u{202e}b, and more than fits");
+    assert_eq!((turned.as_str(), turned.chars().count()), ("a\\u202eb, and more t", 20), "as it is shown");
     let empty = crate::source::read_text("pools.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: a}}").unwrap();
     let text = screen().whole(&View::of(&empty, &PriceList::default(), Currency::default()), Sort::Age);
     assert!(text.ends_with("there are no nodes\n"), "{text}");
