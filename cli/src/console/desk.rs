@@ -66,6 +66,7 @@ impl Watched {
         for text in self.known.changes(&view) {
             picture.lines.push(Line { at, kind: LineKind::Cluster, text, cost: view.bill.price });
         }
+        picture.forget_old_lines();
         picture.show(&state);
         (self.as_of, self.failure) = (at, complaint);
     }

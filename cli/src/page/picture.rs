@@ -1,6 +1,6 @@
 //! What was last seen of a cluster, and how much of it a page has.
 
-use super::view::{State, new_lines};
+use super::view::{LINES_MAX, State, new_lines};
 use crate::money::Currency;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -43,6 +43,8 @@ pub(crate) struct Picture {
     /// Per hour.
     pub(crate) cost: Price,
     pub(crate) lines: Vec<Line>,
+    /// How many lines were there before these.
+    forgotten: usize,
     pub(crate) costs: Costs,
 }
 
@@ -56,9 +58,19 @@ impl Picture {
         }
     }
 
+    /// Forgets lines that no page is sent any more, now and then: what is looked at runs for weeks.
+    pub(crate) fn forget_old_lines(&mut self) {
+        if 2 * LINES_MAX < self.lines.len() {
+            let old = self.lines.len() - LINES_MAX;
+            self.lines.drain(..old);
+            self.forgotten += old;
+        }
+    }
+
     /// What a page lacks, as JSON. `clock` changes with whatever else it is to be told, which is `more`.
     pub(crate) fn news(&self, seen: &Seen, clock: &str, begun: Timestamp, more: Value) -> Option<String> {
-        let has_all = seen.version == self.version && seen.lines == self.lines.len() && seen.costs == self.costs.steps.len();
+        let lines = self.forgotten + self.lines.len();
+        let has_all = seen.version == self.version && seen.lines == lines && seen.costs == self.costs.steps.len();
         if has_all && seen.clock == clock {
             return None;
         }
@@ -70,8 +82,8 @@ impl Picture {
             "cost": self.cost.nanos(),
             "spent": self.costs.spent(self.now),
             "version": self.version,
-            "told": new_lines(&self.lines, seen.lines),
-            "lines": self.lines.len(),
+            "told": new_lines(&self.lines, seen.lines.saturating_sub(self.forgotten)),
+            "lines": lines,
             "steps": self.costs.steps.get(seen.costs..).unwrap_or_default(),
             "costs": self.costs.steps.len(),
         });

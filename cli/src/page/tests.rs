@@ -1,8 +1,8 @@
-use super::picture::Costs;
-use super::view::new_lines;
+use super::picture::{Costs, Picture, Seen};
+use super::view::{LINES_MAX, new_lines};
 use super::{Document, Guard, parts_for};
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use whittle_sim::{Line, LineKind};
 use whittle_units::Price;
 
@@ -39,6 +39,28 @@ fn a_page_gets_the_lines_that_it_lacks() {
     assert_eq!(texts(9_999), json!([]), "a page of an earlier session");
     let all = texts(0);
     assert_eq!((all.as_array().unwrap().len(), &all[0][0]), (2_000, &json!(1_000_000)), "only the last");
+}
+
+#[test]
+fn a_page_of_a_timeline_whose_start_was_forgotten_gets_each_line_once() {
+    let mut picture = Picture::default();
+    let told = |picture: &Picture, seen: &str| -> (Vec<String>, Value) {
+        let news = picture.news(&Seen::of(seen), "", Timestamp::UNIX_EPOCH, json!({}));
+        let news: Value = news.map_or(Value::Null, |news| serde_json::from_str(&news).unwrap());
+        let lines = news["told"].as_array().into_iter().flatten();
+        (lines.map(|line| line[2].as_str().unwrap().to_owned()).collect(), news["lines"].clone())
+    };
+    for second in 0..=4_000 {
+        picture.lines.push(line(second, 0.0));
+        picture.forget_old_lines();
+        assert!(picture.lines.len() <= 2 * LINES_MAX, "{second}");
+    }
+    assert_eq!(picture.lines.len(), LINES_MAX, "the last were kept");
+    assert_eq!(told(&picture, "lines=3999"), (vec!["line at 3999".to_owned(), "line at 4000".to_owned()], json!(4_001)));
+    assert_eq!(told(&picture, "lines=4001&costs=0&version=0").0, Vec::<String>::new());
+    let (all, _) = told(&picture, "lines=10");
+    assert_eq!((all.len(), all[0].as_str()), (LINES_MAX, "line at 2001"));
+    assert_eq!(told(&picture, "lines=9999").0, Vec::<String>::new(), "a page of an earlier session");
 }
 
 fn guard(bound: &str) -> Guard {
