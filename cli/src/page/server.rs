@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use whittle_api::words;
 
 /// Questions to the back end, and actions, that are answered at once.
 const WORKERS: usize = 6;
@@ -124,14 +125,32 @@ fn answer(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Answer {
     answer
 }
 
+/// JSON whose texts have no letters that are not seen or change the direction of writing: a page shows them as a terminal does, written
+/// out. They may be in messages and in names of owners, which anybody in the cluster writes.
+fn plainly(json: String) -> String {
+    if !json.contains(words::is_unseen) {
+        return json;
+    }
+    let mut plain = String::with_capacity(json.len());
+    for letter in json.chars() {
+        if words::is_unseen(letter) {
+            // A backslash of the text, and not of JSON.
+            plain.push_str(&format!("\\\\u{:04x}", u32::from(letter)));
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
+}
+
 fn refused(status: u16, error: &str) -> Answer {
-    answer(status, JSON, json!({ "error": shortened(error) }).to_string())
+    answer(status, JSON, plainly(json!({ "error": shortened(error) }).to_string()))
 }
 
 /// The answer to what was done, or was not.
 fn answered(result: Result<String, Refusal>) -> Answer {
     match result {
-        Ok(text) => answer(200, JSON, json!({ "text": text }).to_string()),
+        Ok(text) => answer(200, JSON, plainly(json!({ "text": text }).to_string())),
         Err(Refusal::Wrong(error)) => refused(400, &error),
         Err(Refusal::Busy(error)) => refused(409, &error),
         Err(Refusal::Failed(error)) => refused(422, &error),
@@ -252,7 +271,7 @@ impl<B: BackEnd> Desk<B> {
     fn answer(&self, question: Question) -> Answer {
         match question {
             Question::News(seen) => match self.back.news(&seen) {
-                Some(news) => answer(200, JSON, news),
+                Some(news) => answer(200, JSON, plainly(news)),
                 None => answer(204, JSON, Vec::new()),
             },
             Question::Reason(name) => answered(self.back.explain(&name)),
@@ -273,6 +292,15 @@ fn not_allowed(path: &str, allowed: &'static str) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn letters_that_turn_a_text_around_are_written_out() {
+        let hostile = json!({"waiting": [{"owner": "we\u{202e}b\u{200b}", "answer": "a\\\u{2066}\"b\""}]});
+        let shown: serde_json::Value = serde_json::from_str(&plainly(hostile.to_string())).unwrap();
+        assert_eq!(shown, json!({"waiting": [{"owner": "we\\u202eb\\u200b", "answer": "a\\\\u2066\"b\""}]}));
+        let plain = json!({"text": "a line\nß → █ <img>\\"}).to_string();
+        assert_eq!(plainly(plain.clone()), plain);
+    }
 
     #[test]
     fn a_name_is_decoded_or_none() {
