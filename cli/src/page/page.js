@@ -267,10 +267,18 @@ function panel() {
   if (!marked.isCollapsed && $('panel').contains(marked.anchorNode)) return;
   if ($('panel').contains(document.activeElement) && document.activeElement.tagName === 'INPUT') return;
   const at = $('panel').scrollTop;
+  const focused = $('panel').contains(document.activeElement) ? document.activeElement.dataset : {};
   const shown = { timeline, waiting, workloads, nodes, pools }[tab]();
   $('panel').replaceChildren(...shown);
   $('panel').scrollTop = at;
+  // Whoever uses the keyboard stays where they are.
+  if (!focused.subject && !focused.node) return;
+  const same = (each) => each.dataset.subject === focused.subject && each.dataset.node === focused.node;
+  [...$('panel').querySelectorAll('[tabindex]')].find(same)?.focus({ preventScroll: true });
 }
+
+/** What an item has that can be clicked: it can be reached and pressed by the keyboard, too. */
+const pick = (name, subject) => ({ className: 'item pick', tabIndex: 0, role: 'button', data: { name, subject } });
 
 const quiet = (text) => make('p', { className: 'quiet', textContent: text });
 const more = (hidden) => (hidden > 0 ? [quiet(`and ${hidden.toLocaleString('en-US')} more`)] : []);
@@ -332,7 +340,7 @@ function waiting() {
     );
     const item = make(
       'div',
-      { className: 'item pick', data: { name: podName(group.pod), subject: podSubject(group.pod) } },
+      pick(podName(group.pod), podSubject(group.pod)),
       head,
       make('p', { textContent: group.reason || 'The scheduler has not looked yet.' }),
     );
@@ -344,7 +352,7 @@ function waiting() {
 }
 
 /** An item that can be clicked, where there is an answer about it. */
-const named = (name, subject) => (back.explainsAll ? { className: 'item pick', data: { name, subject } } : { className: 'item' });
+const named = (name, subject) => (back.explainsAll ? pick(name, subject) : { className: 'item' });
 
 function workloads() {
   const items = data.state.workloads.slice(0, ROWS).map((workload) => {
@@ -378,7 +386,7 @@ function nodes() {
   );
   const rows = all.slice(0, ROWS).map((node) => {
     const name = make('td', { title: node.name || node.claim }, state(node.state), node.name || node.claim);
-    const row = make('tr', { data: { node: key(node) }, className: key(node) === chosen?.node ? 'chosen' : '' }, name);
+    const row = make('tr', { data: { node: key(node) }, tabIndex: 0, className: key(node) === chosen?.node ? 'chosen' : '' }, name);
     row.append(
       make('td', { textContent: node.type || '–', title: node.capacity }),
       make('td', { textContent: node.zone || '–' }),
@@ -541,6 +549,11 @@ function keydown(event) {
   }
   if (['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName)) return;
   if (target.tagName === 'BUTTON' && [' ', 'Enter'].includes(event.key)) return;
+  if ([' ', 'Enter'].includes(event.key) && target.matches('#panel [tabindex]')) {
+    event.preventDefault();
+    target.click();
+    return;
+  }
   if (target === $('scroll') || target === document.body) {
     const moves = { ArrowLeft: [-1, false], ArrowRight: [1, false], ArrowUp: [-1, true], ArrowDown: [1, true] };
     if (moves[event.key]) {

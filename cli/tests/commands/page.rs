@@ -113,6 +113,11 @@ fn the_page_shows_nodes_and_quotes_hostile_text() {
     for part in ["<td>us-east-1", "<td>ready</td>", "of nodepool default", "id=\"f-pods\">12<", "demo · us-east-1"] {
         assert!(document.contains(part), "{part:?} is missing: {document}");
     }
+    let row = document.split("<tr ").find(|row| row.contains(" data-node=\"default-")).unwrap();
+    assert!(row.split('>').next().is_some_and(|tag| tag.contains("tabindex=\"0\"")), "the keyboard reaches it: {row}");
+    let (waiting, _) = session.document(&browser, "tab=waiting");
+    let item = waiting.split("<div ").find(|item| item.contains("class=\"item pick\"")).unwrap();
+    assert!(["tabindex=\"0\"", "role=\"button\""].iter().all(|part| item.contains(part)), "so does it here: {item}");
     for tab in ["waiting", "timeline"] {
         let shown = session.document(&browser, &format!("tab={tab}"));
         check_sound(&shown);
