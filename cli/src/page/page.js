@@ -111,6 +111,8 @@ export async function ask(path, options) {
 let timer;
 let asking = false;
 let again = false;
+/** The server was not reached. */
+let lost = false;
 export async function poll() {
   clearTimeout(timer);
   if (asking) {
@@ -124,8 +126,10 @@ export async function poll() {
     const { version, lines, costs, clock } = data;
     const news = await ask(`/state?version=${version}&lines=${lines}&costs=${costs}&clock=${clock}`);
     if (news) take(news);
+    if (lost && data.state) place();
   } catch (error) {
     reached = false;
+    lost = true;
     if (!document.querySelector('.gate')) $('place').textContent = back.lost;
     if (!(error instanceof TypeError)) console.warn(error.message);
   }
@@ -184,13 +188,20 @@ function gate(text) {
 
 // ── Header and figures ───────────────────────────────────────────────────────────────────────────────────────────────
 
+/** Which cluster it is; also once the server is reached again, though nothing has changed. */
+function place() {
+  const { state } = data;
+  lost = false;
+  $('place').textContent = [state.cluster, state.region, state.version].filter(Boolean).join(' · ');
+}
+
 function show(all, lines) {
   const { state, now, begun } = data;
   back.head(state);
   figures();
   chart.show(data.steps, begun, now, back.origin());
   if (all) {
-    $('place').textContent = [state.cluster, state.region, state.version].filter(Boolean).join(' · ');
+    place();
     grid.empty = back.empty(state);
     grid.show(state.nodes);
     legend();

@@ -1,8 +1,11 @@
 //! The page of `whittle local --web` in a browser. Skipped where there is none.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Names by which a browser that can print its document is called.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -26,8 +29,14 @@ pub(super) fn browser() -> Option<PathBuf> {
 
 /// The document that a browser makes of the page at an address, and what it reports.
 pub(super) fn document(browser: &Path, folder: &Path, address: &str) -> (String, String) {
+    document_after(4_000, browser, folder, address)
+}
+
+/// The same after so many milliseconds of the page's own time.
+fn document_after(milliseconds: u32, browser: &Path, folder: &Path, address: &str) -> (String, String) {
     let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=4000"])
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
+        .arg(format!("--virtual-time-budget={milliseconds}"))
         .args(["--window-size=1600,1000", "--dump-dom"])
         .arg(format!("--user-data-dir={}", folder.join("browser").display()))
         .arg(address)
@@ -128,4 +137,40 @@ fn the_page_shows_nodes_and_quotes_hostile_text() {
     session.address = session.address.split('#').next().unwrap_or_default().to_owned() + "#0";
     let (document, _) = session.document(&browser, "tab=nodes");
     assert!(document.contains("the token of this session is missing or wrong") && !document.contains("<tr data-node"), "{document}");
+}
+
+/// An address that leads to another one, but for the second question for the state, which gets an error.
+fn failing_once(target: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let asked = Arc::new(AtomicUsize::new(0));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (target, asked) = (target.clone(), Arc::clone(&asked));
+            // A browser opens connections that it does not use yet.
+            std::thread::spawn(move || {
+                let (mut head, mut byte) = (Vec::<u8>::new(), [0_u8]);
+                while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).is_ok() {
+                    head.extend(byte);
+                }
+                let head = String::from_utf8_lossy(&head).replace("keep-alive", "close");
+                if head.starts_with("GET /state") && asked.fetch_add(1, Ordering::Relaxed) == 1 {
+                    let _ = stream.write_all(b"HTTP/1.1 500 Failed\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}");
+                } else if let Ok(mut server) = TcpStream::connect(target) {
+                    let _ = server.write_all(head.as_bytes()).and_then(|()| std::io::copy(&mut server, &mut stream));
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_is_reached_again_is_not_said_to_be_lost() {
+    let Some(browser) = browser() else { return };
+    let session = Session::new("again", "scale deployment inflate --replicas 12\nadvance 2m\n", "12 of 12 running");
+    let (target, token) = session.address.strip_prefix("http://").and_then(|rest| rest.split_once("/#")).unwrap();
+    let address = format!("http://{}/#{token}", failing_once(target.to_owned()));
+    let (document, report) = document_after(12_000, &browser, &session.folder, &address);
+    assert!(document.contains("demo · us-east-1"), "{report}\n{document}");
 }
