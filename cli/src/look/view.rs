@@ -1,6 +1,7 @@
 //! A cluster as people look at it: machines with their state, use and price, and pods that wait.
 
 use crate::money::{Bill, Currency};
+use crate::printing::{in_line, shortened};
 use crate::source::{Manifests, PriceList, assumed_creation};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -237,15 +238,17 @@ fn waiting(pods: &[Pod]) -> Vec<Waiting> {
     groups
 }
 
-/// What owns a pod: a Deployment by the name that its ReplicaSet begins with.
+/// What owns a pod: a Deployment by the name that its ReplicaSet begins with. An API server takes any text of any length as the kind and
+/// the name of an owner: it is shown in one line, and what no object can be called is cut.
 pub(crate) fn owner_of(pod: &Pod) -> String {
     let namespace = &pod.metadata.namespace;
     let Some(owner) = pod.metadata.controller() else { return format!("Pod {}", pod.metadata.key()) };
     let hash = pod.metadata.label("pod-template-hash").filter(|_| owner.kind == "ReplicaSet");
-    match hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-')) {
+    let text = match hash.and_then(|hash| owner.name.strip_suffix(hash)?.strip_suffix('-')) {
         Some(deployment) => format!("Deployment {namespace}/{deployment}"),
         None => format!("{} {namespace}/{}", owner.kind, owner.name),
-    }
+    };
+    shortened(&in_line(&text)).into_owned()
 }
 
 fn reason_of(pod: &Pod) -> String {

@@ -71,6 +71,22 @@ fn what_waits_says_why_and_cannot_act_on_a_terminal() {
 }
 
 #[test]
+fn an_owner_that_nothing_is_called_like_is_one_short_line() {
+    let owner = |name: &str| {
+        let text = CLUSTER.replace("name: web-5c9, uid: u", &format!("name: {name:?}, uid: u"));
+        let read = crate::source::read_text("cluster.yaml", &text).unwrap();
+        let Market { prices, currency, .. } = Offers::default().prices(&read, || None).unwrap();
+        View::of(&read, &prices, currency).waiting[0].owner.clone()
+    };
+    assert_eq!(owner("web-5c9"), "Deployment default/web");
+    assert_eq!(owner("a\nerror: the cluster is lost"), "ReplicaSet default/a error: the cluster is lost");
+    let long = owner(&"x".repeat(100_000));
+    assert!(long.starts_with("ReplicaSet default/xxx") && long.contains('…') && long.chars().count() < 500, "{long}");
+    let name = "x".repeat(253);
+    assert_eq!(owner(&name), format!("ReplicaSet default/{name}"), "names of Kubernetes stay whole");
+}
+
+#[test]
 fn rows_are_sorted_by_the_column_that_is_asked_for() {
     let order = |sort| {
         let text = screen().whole(&view(), sort);
