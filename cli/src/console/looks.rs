@@ -5,6 +5,7 @@ use crate::live::deployment::{Asked, Deployment};
 use crate::look::view::View;
 use crate::look::{Live, Purpose};
 use crate::page::view::State;
+use crate::printing::shortened;
 use crate::source::{self, Expansion, Market, Offers, ReadError, When};
 use crate::status::{self, Decided};
 use crate::threads::joined;
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 const DECISIONS_EVERY: Duration = Duration::from_secs(30);
 /// How many of them.
 const DECISIONS_MAX: usize = 300;
+/// How many objects that cannot be used are named.
+const REFUSED_MAX: usize = 5;
 
 /// The way to a cluster, and to the deployment that serves it.
 pub(super) struct Looks {
@@ -86,11 +89,18 @@ impl Looks {
             Ok(decided) => (decided, None),
             Err(why) => (Vec::new(), Some(why)),
         };
-        let refused = (!view.refused.is_empty()).then(|| format!("objects are left out: {}", view.refused.join("; ")));
-        let complaints: Vec<String> = [unread, refused].into_iter().flatten().collect();
+        let complaints: Vec<String> = [unread, left_out(&view.refused)].into_iter().flatten().collect();
         let complaint = (!complaints.is_empty()).then(|| complaints.join("\n"));
         Ok(Look { at, state: state_of(place, &read, &view, &decided), view, decided, complaint })
     }
+}
+
+/// Which objects could not be used, and why: a page gets it with each answer.
+pub(super) fn left_out(refused: &[String]) -> Option<String> {
+    let named = refused.iter().take(REFUSED_MAX).map(|one| shortened(one).into_owned());
+    let more = refused.len().saturating_sub(REFUSED_MAX);
+    let more = (more > 0).then(|| format!("and {more} more: whittle top names them"));
+    (!refused.is_empty()).then(|| format!("objects are left out: {}", named.chain(more).collect::<Vec<_>>().join("; ")))
 }
 
 /// What Whittle said in Events of the last hour, the oldest first.

@@ -1,4 +1,5 @@
 use super::changes::Known;
+use super::looks::left_out;
 use super::state::{Place, state_of};
 use crate::look::view::View;
 use crate::source::{self, Manifests, Market, Offers};
@@ -68,6 +69,16 @@ fn the_last_answer_about_a_waiting_pod_counts() {
     assert_eq!(state["waiting"].as_array().unwrap().len(), 1);
     assert_eq!((&state["waiting"][0]["pod"], &state["waiting"][0]["answer"]), (&json!("default/waits"), &json!(HOSTILE)));
     assert_eq!(state["workloads"][1]["waiting"], 1);
+}
+
+#[test]
+fn of_many_objects_that_are_left_out_a_few_are_named() {
+    let refused: Vec<String> = (0..10_000).map(|number| format!("p{number}: {}", "x".repeat(number))).collect();
+    assert_eq!(left_out(&[]), None);
+    assert_eq!(left_out(&refused[..2]).as_deref(), Some("objects are left out: p0: ; p1: x"));
+    assert!(left_out(&refused[..5]).is_some_and(|text| text.ends_with("; p4: xxxx")));
+    let text = left_out(&refused[9_000..]).unwrap();
+    assert!(text.contains("p9004: xxx") && text.ends_with("; and 995 more: whittle top names them") && text.len() < 10_000, "{text}");
 }
 
 #[test]
