@@ -141,14 +141,15 @@ impl<P: Rights> Run<'_, P> {
         self.templates.contains(&template.name) || self.ports.cloud().has_launch_template(template)
     }
 
-    /// Whether a begun call would only take a token: EC2 has throttled the creation of launch templates in this run, and not all of the
-    /// call's are known to be there.
+    /// Whether a begun call would only take a token: EC2 has throttled the creation of launch templates in this run, not all of the call's
+    /// are known to be there, and none of its instances run. Those need no template, and nobody else gives them to their claims.
     pub(crate) async fn waits_for_templates(&self, id: &str) -> Result<bool, HandleError> {
         if self.templates_throttled.is_none() {
             return Ok(false);
         }
-        let stored = self.ports.store().read::<Batch>(self.cluster, id).await?;
-        Ok(stored.is_none_or(|batch| !batch.value.templates.iter().all(|template| self.has_template(template))))
+        let Some(stored) = self.ports.store().read::<Batch>(self.cluster, id).await? else { return Ok(true) };
+        let batch = stored.value;
+        Ok(!batch.templates.iter().all(|template| self.has_template(template)) && !self.find_instances(&batch).await?.is_any())
     }
 
     /// Records that EC2 shows no instance of a lost call, and returns whether that is for the second time: a single response may be stale.

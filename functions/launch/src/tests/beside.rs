@@ -2,12 +2,12 @@
 
 use super::many::keep_in;
 use super::over_sim::{keep_as, run_over};
-use super::repeated::with_class;
+use super::repeated::{revert_to_launching, two_of_one_call, with_class};
 use futures::executor::block_on;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
-use whittle_claims::{Bucket, BucketName};
+use whittle_claims::{Bucket, BucketName, Phase};
 use whittle_ec2::fleet::{FleetAnswer, FleetRequest, LaunchTemplate};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Adapters, Answer, CloudError, CloudErrorKind, DryRuns, Fleets, InstanceRun, Instances, LaunchTemplates, Settings};
@@ -220,4 +220,21 @@ fn calls_whose_templates_were_throttled_are_not_repeated_one_after_the_other_and
     assert!(simulation.world().store.take_tokens(&bucket, &full, 47, at(10)), "but for the one that was repeated");
     simulation.run_until(at(60));
     assert_eq!((run_over(&simulation.ports(), &[]).counted("launched"), simulation.world().region.started()), (4, 4));
+}
+
+/// They need no template. Nobody else gives them to their claims, and EC2 may go on throttling the first call for minutes.
+#[test]
+fn the_machines_of_a_call_get_their_claims_while_the_creation_of_launch_templates_is_throttled() {
+    let (mut simulation, claims, _) = two_of_one_call();
+    claims.iter().for_each(|claim| revert_to_launching(&simulation, claim));
+    // Calls are looked at in the order of their tokens.
+    keep_as(&simulation, 10, |claim| {
+        claim.spec.labels.insert("team".to_owned(), "other".to_owned());
+        claim.phase = Phase::Launching { client_token: "0".to_owned(), since: at(0), attempts: 1 };
+    });
+    simulation.run_until(at(60));
+    let (launched, throttled, _) = without_template_tokens(&simulation, BTreeSet::new());
+    assert_eq!((launched, throttled), (2, 1), "the first call alone asks for a template");
+    assert!(claims.iter().all(|claim| simulation.claim(&claim.key).machine().is_some()));
+    assert_eq!(simulation.world().region.started(), 2);
 }
