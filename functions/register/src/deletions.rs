@@ -46,13 +46,13 @@ pub async fn deletions<P: Rights>(ports: P, settings: &Settings, cluster: &Clust
     }
     let recorded = record_decisions(ports.store(), cluster, &report.decisions).await;
     recorded.count_failure(&mut report, "decisions_unrecorded");
-    if is_left {
-        // A tick of `sweep` may look at Nodes that were read long before.
-        ports.queues().send(Doorbell::Deletions { cluster: cluster.clone() }, AGAIN_AFTER).await?;
-    }
     if !report.decisions.is_empty() {
         // Their pods need places elsewhere.
         ports.queues().send_now(Doorbell::Schedule { cluster: cluster.clone() }).await?;
+    }
+    if is_left {
+        // A tick of `sweep` may look at Nodes that were read long before.
+        ports.queues().send(Doorbell::Deletions { cluster: cluster.clone() }, AGAIN_AFTER).await?;
     }
     outcome.map(|()| report)
 }
