@@ -65,6 +65,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
     let ProblemBuilder { well_known, names, .. } = &mut builder;
     let well_known: BTreeSet<Key> = well_known.iter().map(|key| names.key(key)).collect();
     let negated_custom_keys = negated_custom_keys(&classes.list, &builder.sets, &well_known);
+    let open = counted.iter().map(|machine| machine.open).collect();
     let problem = Problem {
         tolerance: ToleranceTable::of(&builder.taint_table),
         queue: queue::order(&classes, &pods, options),
@@ -82,6 +83,7 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
         objects: input.objects,
         any_pool: !builder.node_pools.is_empty(),
         machines,
+        open,
         groups,
         counts,
         well_known,

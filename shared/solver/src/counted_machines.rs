@@ -36,7 +36,7 @@ pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, 
     for node in input.nodes {
         let counts = node.node.is_some() || !node.pods.is_empty();
         let labels = counts.then(|| builder.split(&from_labels(node.labels())).0);
-        let joins = node.claim.as_ref().filter(|_| node.node.is_none() && !node.pods.is_empty());
+        let joins = node.claim.as_ref().filter(|_| node.node.is_none());
         let open = joins.map(|claim| builder.split(&from_requirements(&claim.spec.requirements)).0);
         let taints = builder.taint_table.taints(&node.simulated_taints());
         let mut staying: BTreeMap<LabelsId, u32> = BTreeMap::new();

@@ -61,6 +61,8 @@ pub(crate) struct Problem<'a> {
     /// Whether there are dynamic NodePools that are ready, usable or not.
     pub(crate) any_pool: bool,
     pub(crate) machines: IdVec<MachineId, Machine>,
+    /// By existing machine: what its claim requires, while no Node has joined.
+    pub(crate) open: IdVec<HostId, Option<SetId>>,
     pub(crate) classes: IdVec<ClassId, Rc<Class>>,
     /// In queue order.
     pub(crate) queue: Vec<Entry>,

@@ -3,12 +3,14 @@
 use super::bits::Bits;
 use super::hash::Map;
 use super::ids::{ClaimId, DimId, GroupId, HostId, Id as _, IdVec, MachineId, PodId, PoolId, RelaxationId, ReservationId, SetId, TaintsId};
+use super::intern::Val;
 use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
 use super::topology::{Counts, Group, GroupKind};
 use std::collections::BTreeSet;
 use whittle_model::pods::HostPort;
+use whittle_model::requirements::Allowed;
 
 /// What a claim would become with the pod.
 #[derive(Debug)]
@@ -315,9 +317,7 @@ impl State {
                 GroupKind::Spread { .. } | GroupKind::Affinity => {
                     allowed.and_then(|a| a.single()).into_iter().for_each(|val| counts.take(*val))
                 }
-                GroupKind::Anti | GroupKind::Inverse => {
-                    allowed.and_then(|a| a.members()).into_iter().flatten().for_each(|val| counts.take(*val));
-                }
+                GroupKind::Anti | GroupKind::Inverse => kept_apart(problem, group, set, host).iter().for_each(|val| counts.take(*val)),
             }
         }
     }
@@ -337,21 +337,28 @@ impl State {
                 counts.hosts.add(host, 1);
                 continue;
             }
-            let Some(allowed) = reqs.get(&group.key) else { continue };
             match group.kind {
                 GroupKind::Spread { .. } | GroupKind::Affinity => {
-                    if let Some(only) = allowed.single() {
+                    if let Some(only) = reqs.get(&group.key).and_then(Allowed::single) {
                         counts.add(*only, 1, &problem.names);
                     }
                 }
                 GroupKind::Anti | GroupKind::Inverse => {
-                    for v in allowed.members().unwrap_or_default() {
+                    for v in kept_apart(problem, group, set, host) {
                         counts.add(*v, 1, &problem.names);
                     }
                 }
             }
         }
     }
+}
+
+/// The domains in which a pod on a machine with requirements `set` keeps others away: all that it may get. An existing machine without the
+/// label, whose launch still decides, may get those that its claim lists; preferences do not heed that.
+fn kept_apart<'p>(problem: &'p Problem<'_>, group: &Group, set: SetId, host: HostId) -> &'p [Val] {
+    let members = |of: SetId| problem.sets.get(of).get(&group.key).and_then(Allowed::members);
+    let open = || problem.open.get(host).copied().flatten().filter(|_| group.keeps_apart()).and_then(members);
+    members(set).or_else(open).unwrap_or_default()
 }
 
 /// Whether the group counts the pods of a machine with these requirements and taints.

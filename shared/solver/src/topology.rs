@@ -67,6 +67,17 @@ pub(crate) struct Group {
     pub(crate) counts_terminating: bool,
 }
 
+impl Group {
+    /// Whether it is about required anti-affinity.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        match self.kind {
+            GroupKind::Inverse => true,
+            GroupKind::Anti => self.counts_terminating,
+            GroupKind::Spread { .. } | GroupKind::Affinity => false,
+        }
+    }
+}
+
 /// Counts of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {

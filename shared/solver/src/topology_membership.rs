@@ -9,7 +9,7 @@ use super::ids::{DomainsId, FilterId, GroupId, HostId, IdVec, Key, SetId, Tolera
 use super::intern::{Names, Sets, Val};
 use super::meter::{self, Meter};
 use super::tally::Tally;
-use super::topology::{Counts, Filter, Group, GroupKind};
+use super::topology::{Counts, Filter, Group};
 use super::topology_domains::TopologyDomains;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -165,12 +165,7 @@ impl TopologyMembership {
     /// The domains in which a machine without one keeps pods away: all that its claim lists, until the launch decides. A machine that is
     /// planned in this pass does the same (scheduling 21). A preference does not heed it: it would be given up for all of them.
     fn possible_domains<'s>(&self, group: &Group, host: HostId, sets: &'s Sets) -> &'s [Val] {
-        let is_required = match group.kind {
-            GroupKind::Inverse => true,
-            GroupKind::Anti => group.counts_terminating,
-            GroupKind::Spread { .. } | GroupKind::Affinity => false,
-        };
-        let open = self.open[host].filter(|_| is_required && !group.by_host);
+        let open = self.open[host].filter(|_| group.keeps_apart() && !group.by_host);
         open.and_then(|open| sets.get(open).get(&group.key)).and_then(Allowed::members).unwrap_or_default()
     }
 

@@ -484,6 +484,25 @@ fn a_repelling_pod_blocks_every_zone_in_which_its_machine_may_yet_be_launched() 
     assert_eq!(beside_a_launch(&Z[..2], &anti, "web", &anti), (0, third));
 }
 
+/// The same for a pod that gets a place on such a machine in the pass that plans the other.
+#[test]
+fn a_pod_that_is_put_on_a_machine_to_come_blocks_every_zone_in_which_that_may_be_launched() {
+    let zones_of_second = |term: &str| {
+        let mut world = World::new();
+        world.managed("n", "launched", 4, json!({})).1.spec.requirements =
+            serde_json::from_value(json!([expr(labels::ZONE, "In", &Z[..2])])).unwrap();
+        world.objects.nodes.clear();
+        world.pods("first", 1, &json!({"cpu": "2"}));
+        world.pods("second", 1, &all(&[json!({"cpu": "1"}), repelled(labels::ZONE, term)]));
+        let plan = world.plan();
+        assert!(left(&plan).is_empty());
+        plan.claims.first().map(|_| super::world::asks(&plan, 0, labels::ZONE))
+    };
+    let third = Some(format!("In [{}]", Z[2]));
+    assert_eq!(zones_of_second("first"), third);
+    assert_ne!(zones_of_second("others"), third, "nothing keeps it away from the others");
+}
+
 #[test]
 fn what_a_machine_may_yet_become_blocks_no_preference_and_attracts_nobody() {
     let anti = soft("podAntiAffinity", near(labels::ZONE, "web"));
