@@ -125,6 +125,18 @@ fn leading_separators_and_end_markers_are_no_documents() {
 }
 
 #[test]
+fn a_tab_after_the_dashes_of_a_separator_ends_a_document_too() {
+    for separator in ["---\t\n", "---\t\t# next\n", "--- \t\n", "---\t\r\n"] {
+        let text = [POOL, &pod("first", "1", ""), &pod("second", "1", "")].join(separator);
+        let read = source::read_text("in.yaml", &text).unwrap();
+        assert!(read.refused.is_empty(), "{separator:?}: {:?}", read.refused);
+        assert_eq!((read.objects.node_pools.len(), read.objects.pods.len()), (1, 2), "{separator:?}");
+    }
+    // Four dashes are text.
+    assert!(source::read_text("in.yaml", &[POOL, &pod("first", "1", "")].join("----\n")).is_err());
+}
+
+#[test]
 fn validation_errors_of_a_readable_pool_are_warnings() {
     let text = POOL.replace("requirements: []", "requirements: [], nodeClas: x");
     let read = source::read_text("in.yaml", &text).unwrap();

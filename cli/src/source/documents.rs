@@ -228,7 +228,7 @@ fn split_documents(text: &str) -> Vec<Chunk> {
     let old = text.contains('\r').then(|| text.replace("\r\n", "\n").replace('\r', "\n"));
     let text = old.as_deref().unwrap_or(text);
     for (at, line) in text.lines().chain(["---"]).enumerate() {
-        if line == "---" || line.starts_with("--- ") {
+        if separates(line) {
             let blank = is_blank(&chunk);
             // A separator at the top only starts the first document.
             if !blank || number > 0 {
@@ -246,6 +246,11 @@ fn split_documents(text: &str) -> Vec<Chunk> {
         chunk.push('\n');
     }
     out
+}
+
+/// Whether a line separates documents: a comment, or the first value of the next one, may follow its dashes.
+fn separates(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
 }
 
 /// Values per document: ten times as many as the dump of a large cluster has.
