@@ -383,3 +383,25 @@ fn what_is_saved_by_removing_a_node_of_unknown_price_is_not_known() {
     );
     assert_eq!(output::command(&decision.commands[0])["savings"], 0.0, "what has no price counts as nothing, as in Karpenter");
 }
+
+#[test]
+fn workloads_that_only_own_pods_are_no_fault_and_change_nothing() {
+    let commands = |text: &str| decided(text, CATALOG, PackingArg::Reference)["commands"].clone();
+    let alone = commands(&good());
+    assert_eq!(alone.as_array().map(Vec::len), Some(1), "{alone}");
+    for kind in ["Deployment", "ReplicaSet", "StatefulSet"] {
+        let workload = |spec: &str| format!("apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web, uid: u}}\n{spec}---\n");
+        for spec in ["", "spec: {}\n", "spec:\nstatus: {}\n"] {
+            let text = good() + &workload(spec);
+            let found = read(&text);
+            assert!(found.refused.is_empty() && found.blocks_disruption.is_empty(), "{kind} {spec:?}: {:?}", found.refused);
+            assert_eq!(found.skipped, [format!("apps/v1 {kind} web")], "{spec:?}");
+            assert_eq!(commands(&text), alone, "{kind} {spec:?}");
+        }
+        // Half of a workload is a mistake.
+        for spec in ["spec: {replicas: 2}\n", "spec: {template: {}}\n", "template: {}\n", "spec: []\n"] {
+            let found = read(&(good() + &workload(spec)));
+            assert!(!found.blocks_disruption.is_empty() && found.skipped.is_empty(), "{kind} {spec:?}");
+        }
+    }
+}

@@ -137,6 +137,18 @@ fn a_tab_after_the_dashes_of_a_separator_ends_a_document_too() {
 }
 
 #[test]
+fn an_owner_without_a_template_gives_its_pods_its_uid_and_makes_none() {
+    let owned = pod("web-1", "1", ", ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, controller: true}]");
+    let owner = "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: web, uid: u-web}\n";
+    let read = source::read_text("in.yaml", &joined(&[POOL, owner, &owned])).unwrap();
+    assert!(read.refused.is_empty(), "{:?}", read.refused);
+    let owners = read.objects.pods.iter().flat_map(|pod| pod.metadata.owner_references.iter());
+    let uids: Vec<&str> = owners.map(|owner| owner.uid.as_str()).collect();
+    assert_eq!(uids, ["u-web"]);
+    assert_eq!(placed(&plan(&joined(&[POOL, owner, &owned]))), ["web-1"]);
+}
+
+#[test]
 fn validation_errors_of_a_readable_pool_are_warnings() {
     let text = POOL.replace("requirements: []", "requirements: [], nodeClas: x");
     let read = source::read_text("in.yaml", &text).unwrap();

@@ -54,9 +54,9 @@ impl WorkloadManifests {
                 }
             }
             ("v1", "ReplicationController") => self.add_replication_controller(document, defaults)?,
-            ("apps/v1", "Deployment") => self.add_workload(PodSourceKind::Deployment, document, defaults)?,
-            ("apps/v1", "ReplicaSet") => self.add_workload(PodSourceKind::ReplicaSet, document, defaults)?,
-            ("apps/v1", "StatefulSet") => self.add_workload(PodSourceKind::StatefulSet, document, defaults)?,
+            ("apps/v1", "Deployment") => return self.add_workload(PodSourceKind::Deployment, document, defaults),
+            ("apps/v1", "ReplicaSet") => return self.add_workload(PodSourceKind::ReplicaSet, document, defaults),
+            ("apps/v1", "StatefulSet") => return self.add_workload(PodSourceKind::StatefulSet, document, defaults),
             ("batch/v1", "Job") => {
                 let mut job: Job = document.accepted()?;
                 defaults.fill_namespaced(&mut job.metadata);
@@ -102,16 +102,23 @@ impl WorkloadManifests {
         Ok(())
     }
 
-    fn add_workload(&mut self, source: PodSourceKind, document: &Document, defaults: &MetadataDefaults) -> Result<(), ReadError> {
+    /// Adds a workload; returns whether pods can come of it.
+    fn add_workload(&mut self, source: PodSourceKind, document: &Document, defaults: &MetadataDefaults) -> Result<bool, ReadError> {
+        let kind = source.as_str();
         // A ReplicaSet and a StatefulSet have the same fields, as far as they are read.
+        if is_owner_alone(document) {
+            let Deployment { mut metadata, .. } = document.parse()?;
+            defaults.fill_namespaced(&mut metadata);
+            self.owner(kind, &metadata, None);
+            return Ok(false);
+        }
         let Deployment { mut metadata, spec } = document.accepted()?;
         defaults.fill_namespaced(&mut metadata);
-        let kind = source.as_str();
         let (replicas, template, selector) = (spec.replicas.unwrap_or(1), spec.template.clone(), spec.selector.clone());
         self.maker(document, kind, &metadata, replicas, template, selector)?;
         self.owner(kind, &metadata, (kind != "Deployment").then(|| spec.selector.clone()));
         self.source(source, &metadata, PodSource::of_workload(&metadata, spec));
-        Ok(())
+        Ok(true)
     }
 
     /// The workloads that users make, as `deployment/default/web`. ReplicaSets are mostly those of Deployments.
@@ -271,4 +278,13 @@ impl WorkloadManifests {
             )
         })
     }
+}
+
+/// Whether a workload has nothing of which pods are made, and only stands there as the owner of pods.
+fn is_owner_alone(document: &Document) -> bool {
+    let mut fields = document.value.as_object().into_iter().flatten();
+    let is_known = |key: &str| ["apiVersion", "kind", "metadata", "spec", "status"].contains(&key);
+    // Templates that stand beside `spec`, or are misspelt in it, are told as what is wrong.
+    fields.all(|(key, _)| is_known(key))
+        && document.value.get("spec").is_none_or(|spec| spec.as_object().is_some_and(serde_json::Map::is_empty))
 }
