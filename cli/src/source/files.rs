@@ -1,6 +1,8 @@
 //! Reads `-f` arguments: files, directories and standard input.
 
 use crate::patience::Patience;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::fs;
 use std::io::{self, Read};
@@ -137,7 +139,8 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 /// Reads one `-f` argument: a file, a directory (its `*.yaml`, `*.yml` and `*.json`, by name, not recursively), or `-` for `stdin`. Of a
-/// directory each file is read for itself, so that an unreadable one hides no other.
+/// directory each file is read for itself, so that an unreadable one hides no other; JSON that is no manifest, such as a catalog or what
+/// a command printed, is a file without an object.
 pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
     if is_stdin(path) {
         let name = STDIN.to_owned();
@@ -155,13 +158,46 @@ pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileErro
             let fault = if has_directories(path) { Fault::Nested } else { Fault::Empty };
             vec![Err(fault.of(path))]
         }
-        Ok(manifests) => manifests.iter().map(|path| read_file(path)).collect(),
+        Ok(manifests) => manifests.iter().map(|path| read_beside_others(path)).collect(),
         Err(error) => vec![Err(Fault::Unreadable(error).of(path))],
     }
 }
 
 fn read_file(path: &Path) -> Result<File, FileError> {
     Ok(File { name: shown(path), text: text(path)? })
+}
+
+/// Reads a file of a directory, which nobody named.
+fn read_beside_others(path: &Path) -> Result<File, FileError> {
+    let mut file = read_file(path)?;
+    if path.extension().is_some_and(|extension| extension == "json") && is_other_json(&file.text) {
+        file.text.clear();
+    }
+    Ok(file)
+}
+
+/// Which fields a map has of those that objects and their lists have.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FieldsOfObjects {
+    api_version: Option<IgnoredAny>,
+    kind: Option<IgnoredAny>,
+    metadata: Option<IgnoredAny>,
+    spec: Option<IgnoredAny>,
+    items: Option<IgnoredAny>,
+}
+
+impl FieldsOfObjects {
+    fn is_any_there(&self) -> bool {
+        [self.api_version, self.kind, self.metadata, self.spec, self.items].iter().any(Option::is_some)
+    }
+}
+
+/// Whether a text is JSON in which nothing is an object, nor looks like one that lacks its kind.
+fn is_other_json(text: &str) -> bool {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let maps: Result<Vec<FieldsOfObjects>, _> = serde_json::from_str(text).or_else(|_| serde_json::from_str(text).map(|map| vec![map]));
+    maps.is_ok_and(|maps| !maps.iter().any(FieldsOfObjects::is_any_there))
 }
 
 /// The text of a file that an option names.
@@ -372,6 +408,30 @@ mod tests {
         let texts: Vec<String> = read(&folder, &mut std::io::empty()).unwrap().into_iter().map(|file| file.text).collect();
         assert_eq!(texts, ["1", "2", "4"]);
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn json_of_a_directory_that_is_no_manifest_is_a_file_without_an_object() {
+        let node = r#"{"kind": "Node", "apiVersion": "v1"}"#;
+        for other in [r#"{"engine": "e", "nodeClaims": []}"#, r#"[{"name": "m5.large"}]"#, "\u{feff}{}", "[]", r#"{"kind": null}"#] {
+            assert!(is_other_json(other), "{other}");
+        }
+        // What may be meant as an object is told as what is wrong with it.
+        let half = [r#"{"kind": "Node"}"#, r#"{"metadata": {"name": "a"}}"#, r#"{"items": []}"#, r#"[{"a": 1}, {"spec": {}}]"#];
+        for kept in half.into_iter().chain([node, "4", "", "{", "[1, 2, 3]", "kind: Node", r#"{"a": 1} {"b": 1}"#]) {
+            assert!(!is_other_json(kept), "{kept}");
+        }
+        let folder = std::env::temp_dir().join(format!("whittle-other-json-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let other = r#"{"engine": "e"}"#;
+        for (name, text) in [("a.json", other), ("b.json", node), ("c.yaml", other)] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        let texts: Vec<String> = read(&folder, &mut std::io::empty()).unwrap().into_iter().map(|file| file.text).collect();
+        let named = read(&folder.join("a.json"), &mut std::io::empty()).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(texts, ["", node, other], "only JSON");
+        assert_eq!(named[0].text, other, "what is named counts");
     }
 
     #[test]

@@ -39,6 +39,28 @@ fn a_list_without_items_is_no_empty_list() {
 }
 
 #[test]
+fn json_beside_the_manifests_of_a_directory_decides_nothing() {
+    let golden = tests().join("golden");
+    let catalog = golden.join("catalog.json").display().to_string();
+    for (command, case, key) in
+        [("plan", "scheduling/001-one-pod", "nodeClaims"), ("consolidate", "consolidation/001-empty-delete", "commands")]
+    {
+        let decided = |path: PathBuf| {
+            let ended = whittle(&[command, "-f", &path.display().to_string(), "--instance-types", &catalog, "-o", "json"], "");
+            assert!(ended.status.success(), "{command}: {}", err(&ended));
+            let answer: serde_json::Value = serde_json::from_str(&out(&ended)).unwrap();
+            (answer[key].clone(), err(&ended))
+        };
+        let (of_file, _) = decided(golden.join(case).join("input.yaml"));
+        // The answer of the case stands beside its input.
+        let (of_directory, said) = decided(golden.join(case));
+        assert_eq!(of_directory, of_file);
+        assert!(of_file.as_array().is_some_and(|decisions| decisions.len() == 1), "{of_file}");
+        assert!(said.contains("note: ") && said.contains("expected.json has no object: nothing of it is read"), "{said}");
+    }
+}
+
+#[test]
 fn a_file_without_an_object_beside_others_is_named() {
     let folder = Folder::new("without");
     let (web, none) = (folder.file("web.yaml", WEB), folder.file("none.yaml", "# to be written\n"));
