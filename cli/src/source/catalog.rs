@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::karpenter::{Operator, Requirement};
+use whittle_api::meta::null_as_default;
 use whittle_api::{ClusterObjects, labels, words};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_units::{Partition, Price, Quantity, Resources};
@@ -20,16 +21,17 @@ use whittle_units::{Partition, Price, Quantity, Resources};
 struct TypeEntry {
     name: String,
     architecture: String,
-    #[serde(default)]
+    // Programs in Go write null for an empty list or map.
+    #[serde(default, deserialize_with = "null_as_default")]
     operating_systems: Vec<String>,
     resources: Resources,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     offerings: Vec<OfferingEntry>,
     #[serde(default)]
     overhead: Option<Resources>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     labels: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     requirements: Vec<Requirement>,
 }
 
@@ -39,16 +41,25 @@ struct OfferingEntry {
     /// Unknown if missing.
     #[serde(default)]
     price: Option<f64>,
-    #[serde(default = "available")]
-    available: bool,
+    /// True if missing.
+    #[serde(default)]
+    available: Option<bool>,
     #[serde(default)]
     reservation_capacity: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_default")]
     requirements: Vec<Requirement>,
 }
 
-fn available() -> bool {
-    true
+impl OfferingEntry {
+    fn is_available(&self) -> bool {
+        self.available.unwrap_or(true)
+    }
+
+    fn is_reserved(&self) -> bool {
+        let is_so =
+            |rule: &Requirement| rule.key == labels::CAPACITY_TYPE && rule.values.iter().any(|value| value == labels::CAPACITY_RESERVED);
+        self.requirements.iter().any(is_so)
+    }
 }
 
 /// Reads the instance types of a catalog file.
@@ -186,14 +197,15 @@ fn of_amounts(entry: &TypeEntry) -> Option<String> {
 
 fn of_prices(entry: &TypeEntry) -> Option<String> {
     let name = &entry.name;
-    let mut prices = entry.offerings.iter().enumerate().filter_map(|(at, offering)| Some((at, offering.price?, offering.available)));
-    prices.find_map(|(at, price, available)| {
+    let mut prices = entry.offerings.iter().enumerate().filter_map(|(at, offering)| Some((at, offering.price?, offering)));
+    prices.find_map(|(at, price, offering)| {
         let remedy = "write what an hour costs, or leave Price out of what is not to be launched";
         let wrong = match price {
             price if price < 0.0 => format!("is {price}, and nothing costs less than nothing"),
             // Earlier releases printed such prices where nothing is sold.
-            price if price >= TOO_DEAR && available => format!("is {price}, and no machine costs that much an hour"),
-            price if Price::from_dollars(price) == Price::ZERO => {
+            price if price >= TOO_DEAR && offering.is_available() => format!("is {price}, and no machine costs that much an hour"),
+            // What is reserved is paid for: Karpenter's price of it is a ten-millionth of that on demand.
+            price if Price::from_dollars(price) == Price::ZERO && offering.is_available() && !offering.is_reserved() => {
                 "is 0, or too small to differ from it, and nothing is for free".to_owned()
             }
             _ => return None,
@@ -289,7 +301,7 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
                 requirements: o.requirements,
                 price: o.price.filter(|price| *price < TOO_DEAR).map_or(Price::ZERO, Price::from_dollars),
                 // An offering without a price is never launched, because it might cost anything.
-                available: o.available && o.price.is_some_and(|price| price >= 0.0),
+                available: o.is_available() && o.price.is_some_and(|price| price >= 0.0),
                 reservation_capacity: o.reservation_capacity,
             })
             .collect(),
@@ -413,6 +425,34 @@ mod tests {
         for (price, available) in [("0.001", true), ("999999", true), ("null", false)] {
             assert_eq!(parse(&sold(price, "a")).unwrap()[0].offerings[1].available, available, "{price}");
         }
+    }
+
+    #[test]
+    fn what_is_reserved_or_not_for_sale_may_have_no_price_to_speak_of() {
+        let reserved = |price: &str| sold(price, "a").replacen("spot", "reserved", 1);
+        for price in ["0", "4.2e-10", "3.84e-8"] {
+            let types = parse(&reserved(price)).unwrap();
+            let offering = &types[0].offerings[1];
+            assert!(offering.available && offering.price < Price::from_dollars(1e-6), "{price}: {}", offering.price);
+        }
+        assert!(parse(&reserved("-1")).unwrap_err().contains("less than nothing"));
+        let closed = sold("0", "a").replacen("{\"Price\": 0,", "{\"Price\": 0, \"Available\": false,", 1);
+        assert!(!parse(&closed).unwrap()[0].offerings[1].available, "{closed}");
+    }
+
+    #[test]
+    fn null_is_what_a_missing_field_is() {
+        let good = sold("0.05", "us-east-1a");
+        let with = |from: &str, to: &str| parse(&good.replacen(from, &format!("{to}{from}"), 1)).unwrap();
+        let plain = parse(&good).unwrap();
+        for field in ["operatingSystems", "overhead", "labels", "requirements"] {
+            assert_eq!(with("\"resources\"", &format!("\"{field}\": null, ")), plain, "{field}");
+        }
+        for field in ["Available", "ReservationCapacity"] {
+            assert_eq!(with("\"Price\"", &format!("\"{field}\": null, ")), plain, "{field}");
+        }
+        let unsold = r#"[{"name": "m5.large", "architecture": "amd64", "resources": {"cpu": "2"}, "offerings": null}]"#;
+        assert!(parse(unsold).unwrap()[0].offerings.is_empty());
     }
 
     /// A machine that runs was to cost eighteen billions an hour, and to be replaced.
