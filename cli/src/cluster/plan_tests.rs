@@ -1,7 +1,8 @@
 use super::*;
-use crate::cluster::step::Tool;
+use crate::cluster::step::{Tool, Tools};
 use crate::live::account::{Eks, Entry, Secret};
 use crate::live::deployment::Stack;
+use crate::programs::Program;
 use std::collections::BTreeMap;
 
 fn wanted() -> Wanted {
@@ -111,6 +112,27 @@ fn what_is_needed_comes_first() {
             assert!(steps[..at].iter().any(|earlier| earlier.id == *need), "{} needs {need}", step.id);
         }
     }
+}
+
+/// S1.3, S4.2: the role is one for the account, and IAM's word that it is there already is success.
+#[test]
+fn a_spot_role_that_is_there_already_is_success() {
+    let steps = add(&bare(), &wanted());
+    let step = steps.iter().find(|step| step.id == "spot-role").unwrap();
+    let [make] = &step.actions[..] else { panic!("{} actions", step.actions.len()) };
+    assert_eq!(make.arguments.join(" "), "iam create-service-linked-role --aws-service-name spot.amazonaws.com");
+    let shell = Program::aws(None, None).at("/bin/sh");
+    let answered = |said: &str| {
+        let said = format!("echo 'An error occurred {said}' >&2; exit 254");
+        let action = Action { arguments: vec!["-c".to_owned(), said], ..make.clone() };
+        action.run(Tools { aws: &shell, kubectl: &shell })
+    };
+    let taken = "(InvalidInput) when calling the CreateServiceLinkedRole operation: Service role name AWSServiceRoleForEC2Spot has been \
+                 taken in this account, please try a different suffix.";
+    assert!(answered(taken).is_ok());
+    let denied = answered("(AccessDenied) when calling the CreateServiceLinkedRole operation: not authorized").unwrap_err();
+    assert!(denied.says("(AccessDenied)"), "{denied}");
+    assert_eq!(state(&add(&complete(), &wanted()), "spot-role"), State::Exists, "one that was seen is not made");
 }
 
 /// A change of the complete installation, and what becomes of one step.
