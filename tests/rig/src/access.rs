@@ -6,6 +6,7 @@
 
 use crate::account::{AccessEntries, USER_KEY};
 use crate::emulator::{Emulator, text_of};
+use crate::http_server;
 use crate::roles;
 use anyhow::{Context, Result};
 use base64::Engine;
@@ -14,12 +15,9 @@ use http::header::{AUTHORIZATION, HOST, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -73,20 +71,11 @@ impl Gate {
     /// Serves the cluster's endpoint.
     pub(crate) async fn serve(self, listener: TcpListener, acceptor: TlsAcceptor) {
         let gate = Arc::new(self);
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
-            let (acceptor, gate) = (acceptor.clone(), Arc::clone(&gate));
-            tokio::spawn(async move {
-                let _ = stream.set_nodelay(true);
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let service = service_fn(move |request| {
-                    let gate = Arc::clone(&gate);
-                    async move { Ok::<_, Infallible>(gate.answer(request).await) }
-                });
-                // A client that breaks a connection off knows that it did.
-                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-            });
-        }
+        let answer = move |request| {
+            let gate = Arc::clone(&gate);
+            async move { gate.answer(request).await }
+        };
+        http_server::serve(listener, Some(acceptor), answer).await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {

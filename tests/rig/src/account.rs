@@ -7,17 +7,16 @@ mod tags;
 pub(crate) use entries::AccessEntries;
 
 use crate::emulator::ACCOUNT;
+use crate::http_server;
 use anyhow::{Context, Result};
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderValue};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use whittle_fake_aws::server::Shared;
@@ -81,18 +80,11 @@ impl Account {
     /// Serves the endpoint.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let account = Arc::new(self);
-        loop {
-            let Ok((stream, _)) = listener.accept().await else { continue };
+        let answer = move |request| {
             let account = Arc::clone(&account);
-            tokio::spawn(async move {
-                let service = service_fn(move |request| {
-                    let account = Arc::clone(&account);
-                    async move { Ok::<_, Infallible>(account.answer(request).await.unwrap_or_else(|error| unavailable(&error))) }
-                });
-                // A client that breaks a connection off knows that it did.
-                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-            });
-        }
+            async move { account.answer(request).await.unwrap_or_else(|error| unavailable(&error)) }
+        };
+        http_server::serve(listener, None, answer).await;
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {

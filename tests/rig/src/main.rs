@@ -11,6 +11,7 @@ mod deploy;
 mod empty;
 mod emulator;
 mod events;
+mod http_server;
 mod kubelets;
 mod options;
 mod proxy;

@@ -1,15 +1,14 @@
 //! The relay's Function URL by https, as API servers call it: the emulator serves it by http, and knows it by its host.
 
 use crate::emulator::Emulator;
+use crate::http_server;
 use http::header::{HOST, HeaderValue};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::convert::Infallible;
+use hyper_util::rt::TokioExecutor;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -26,19 +25,11 @@ struct Target {
 pub(crate) async fn serve(listener: TcpListener, acceptor: TlsAcceptor, emulator: &Emulator, host: Option<HeaderValue>) {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let target = Arc::new(Target { emulator: emulator.endpoint().to_owned(), host, client });
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let (acceptor, target) = (acceptor.clone(), Arc::clone(&target));
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let target = Arc::clone(&target);
-                async move { Ok::<_, Infallible>(target.pass_on(request).await) }
-            });
-            let Ok(stream) = acceptor.accept(stream).await else { return };
-            // A client that breaks a connection off knows that it did.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+    let answer = move |request| {
+        let target = Arc::clone(&target);
+        async move { target.pass_on(request).await }
+    };
+    http_server::serve(listener, Some(acceptor), answer).await;
 }
 
 type Body = http_body_util::Either<Incoming, Full<Bytes>>;

@@ -2,6 +2,7 @@
 //! has signed. The emulator invokes the function; of a signature it looks at no more than whether there is one, and it names nobody.
 
 use crate::emulator::{ACCOUNT, Emulator};
+use crate::http_server;
 use anyhow::{Context, Result, ensure};
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
@@ -11,10 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
@@ -50,18 +48,11 @@ struct Target {
 /// Serves the URL of a function.
 pub(crate) async fn serve(listener: TcpListener, emulator: Emulator, function: String, caller: Caller) {
     let target = Arc::new(Target { emulator, function, caller });
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+    let answer = move |request| {
         let target = Arc::clone(&target);
-        tokio::spawn(async move {
-            let service = service_fn(move |request| {
-                let target = Arc::clone(&target);
-                async move { Ok::<_, Infallible>(target.answer(request).await) }
-            });
-            // A client that breaks a connection off knows that it did.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-        });
-    }
+        async move { target.answer(request).await }
+    };
+    http_server::serve(listener, None, answer).await;
 }
 
 impl Target {
