@@ -101,7 +101,7 @@ impl<P: Rights> Run<'_, P> {
             return Ok(self.report);
         }
         let mut snapshot = load(self.ports, self.settings, cluster).await?;
-        if let Some(why) = snapshot.held(self.settings) {
+        if let Some(why) = snapshot.why_paused(self.settings) {
             self.report.count(why);
             return Ok(self.report);
         }

@@ -38,13 +38,13 @@ pub(crate) fn within_quotas(command: &Command, snapshot: &Snapshot, room: &mut Q
 
 /// Whether all that was found are drifted nodes of static pools for whose replacements quotas have no room. Then each is recorded.
 pub(crate) fn holds_static_drift(commands: &[Command], snapshot: &Snapshot, report: &mut Report) -> bool {
-    let (room, mut held) = (QuotaRoom::of(snapshot), Report::default());
+    let (room, mut noted) = (QuotaRoom::of(snapshot), Report::default());
     let is_held = |command: &Command| {
-        command.method == Method::StaticDrift && within_quotas(command, snapshot, &mut room.clone(), &mut held).is_none()
+        command.method == Method::StaticDrift && within_quotas(command, snapshot, &mut room.clone(), &mut noted).is_none()
     };
     let are_held = !commands.is_empty() && commands.iter().all(is_held);
     if are_held {
-        report.absorb(held);
+        report.absorb(noted);
     }
     are_held
 }

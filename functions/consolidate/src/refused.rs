@@ -167,20 +167,20 @@ impl Disruptions {
         // What EC2 refuses of what was asked before a change says nothing of what is asked now.
         let known = self.launches_refused.iter().filter(|(_, refusal)| !refusal.asked.has_changed(snapshot));
         let known: BTreeMap<&str, (&LaunchRefusal, Option<ReplacementRefused>)> =
-            known.map(|(pool, refusal)| (pool.as_str(), (refusal, self.hold(pool, refusal, snapshot)))).collect();
+            known.map(|(pool, refusal)| (pool.as_str(), (refusal, self.refused_now(pool, refusal, snapshot)))).collect();
         for claim in snapshot.claims.iter().map(|stored| &stored.value).filter(|claim| claim.is_live()) {
             let (name, pool) = (claim.key.name.as_str(), claim.spec.owner.uid.as_str());
-            let Some((refusal, held)) = known.get(pool) else { continue };
+            let Some((refusal, refused_now)) = known.get(pool) else { continue };
             let of_claim = facts.entry(name.to_owned()).or_default();
             of_claim.was_refused_replacement = refusal.claims.contains(name);
-            if held.is_some() {
-                of_claim.replacement_refused.clone_from(held);
+            if refused_now.is_some() {
+                of_claim.replacement_refused.clone_from(refused_now);
             }
         }
     }
 
     /// For how long nothing is launched to replace nodes of a pool: its time, and while one command tries whether EC2 still refuses.
-    fn hold(&self, pool: &str, refusal: &LaunchRefusal, snapshot: &Snapshot) -> Option<ReplacementRefused> {
+    fn refused_now(&self, pool: &str, refusal: &LaunchRefusal, snapshot: &Snapshot) -> Option<ReplacementRefused> {
         let tries = |running: &&Running| is_launching(running, snapshot) && pools_of(running, snapshot).contains(pool);
         let tried = self.running.iter().filter(tries).filter_map(|running| running.started_at.checked_add(LAUNCH_TIMEOUT).ok()).max();
         let until = tried.map_or(refusal.until, |tried| tried.max(refusal.until));

@@ -25,7 +25,7 @@ impl<P: Rights> Run<'_, P> {
         let has_same_pods = observe::changed_pods(&snapshot, &departures).is_empty();
         let is_same = has_same_pods && static_pool_changes(self.settings, &snapshot, &before).is_empty();
         // What a failed write of the last pass left closed is known to no record.
-        if snapshot.held(self.settings).is_some() || !is_same || strays::has_strays(&snapshot, &before) {
+        if snapshot.why_paused(self.settings).is_some() || !is_same || strays::has_strays(&snapshot, &before) {
             return Ok(false);
         }
         let mut after = Disruptions { static_reasons: BTreeMap::new(), ..before.clone() };

@@ -35,8 +35,8 @@ pub(crate) fn update(report: &mut Report, state: &mut Disruptions, decision: &De
         publish::record_found(report, command, Mode::Shadow, snapshot);
     }
     state.shadow_commands = found.into_iter().map(|(entry, _)| entry).collect();
-    let held = mode == Mode::Shadow || snapshot.objects.node_pools.iter().any(|pool| pool.is_shadow());
-    report.decisions.push(record(&state.shadow_commands, held, now));
+    let is_on = mode == Mode::Shadow || snapshot.objects.node_pools.iter().any(|pool| pool.is_shadow());
+    report.decisions.push(record(&state.shadow_commands, is_on, now));
 }
 
 /// The same machines at the same cost; the time of the first sighting does not matter.
@@ -44,10 +44,10 @@ fn is_same(old: &LedgerEntry, new: &LedgerEntry) -> bool {
     LedgerEntry { at: new.at, ..old.clone() } == *new
 }
 
-/// `held` is whether shadow mode still is on, for the cluster or for a pool.
-fn record(entries: &[LedgerEntry], held: bool, now: Timestamp) -> DecisionRecord {
+/// `is_on` is whether shadow mode still is, for the cluster or for a pool.
+fn record(entries: &[LedgerEntry], is_on: bool, now: Timestamp) -> DecisionRecord {
     let message = match entries {
-        [] if !held => "shadow mode was switched off: nothing is held back any more".to_owned(),
+        [] if !is_on => "shadow mode was switched off: nothing is held back any more".to_owned(),
         [] => "would (shadow mode) do nothing now".to_owned(),
         some => some.iter().map(|entry| format!("would (shadow mode) {entry}")).collect::<Vec<_>>().join("; "),
     };

@@ -101,13 +101,13 @@ impl<P: Rights> Run<'_, P> {
         Ok(members)
     }
 
-    /// A call that failed as a whole. `alive` are instances that it started when it was made before; `held` as for [`Run::call`].
+    /// A call that failed as a whole. `alive` are instances that it started when it was made before; `just_stored` as for [`Run::call`].
     pub(crate) async fn failed(
         &mut self,
         batch: &Batch,
         error: CloudError,
         alive: &[FleetInstance],
-        held: Option<&[Stored<Claim>]>,
+        just_stored: Option<&[Stored<Claim>]>,
     ) -> Result<(), HandleError> {
         if !alive.is_empty() {
             // They run and cost money, whatever becomes of the others.
@@ -132,7 +132,7 @@ impl<P: Rights> Run<'_, P> {
             self.look_at_profile(&failure.error, batch, waited).await?;
         }
         let message = format!("{}: {error}", failure.reason.advice());
-        if self.has_started_nothing(batch, &error, &waiting, held).await? {
+        if self.has_started_nothing(batch, &error, &waiting, just_stored).await? {
             // Another call, by what the class and EC2's capacity are then: the class may not be ready any more, or have been corrected.
             let erred = Event::LaunchErred { reason: failure.reason.as_str().to_owned(), message };
             return self.replace_token(waiting, &batch.id, Some(&erred), delay).await;

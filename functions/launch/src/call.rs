@@ -36,9 +36,9 @@ pub(crate) enum Call {
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// Creates the launch templates, then the fleet, then settles its response. `held` are the members as this run has just stored them,
-    /// if nobody has made the stored call before.
-    pub(crate) async fn call(&mut self, batch: &Batch, which: Call, held: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
+    /// Creates the launch templates, then the fleet, then settles its response. `just_stored` are the members as this run has just stored
+    /// them, if nobody has made the stored call before.
+    pub(crate) async fn call(&mut self, batch: &Batch, which: Call, just_stored: Option<Vec<Stored<Claim>>>) -> Result<(), HandleError> {
         let known = match which {
             Call::First => FoundInstances::default(),
             Call::Repeat | Call::New | Call::Lost => match self.look_before(batch, which).await? {
@@ -47,7 +47,7 @@ impl<P: Rights> Run<'_, P> {
             },
         };
         if let Err(error) = self.ensure_templates(&batch.node_class, &batch.templates).await {
-            return self.failed(batch, error, &known.alive, held.as_deref()).await;
+            return self.failed(batch, error, &known.alive, just_stored.as_deref()).await;
         }
         let mut is_fresh = which == Call::First;
         let answer = match self.ports.cloud().create_fleet(&batch.request).await {
@@ -65,7 +65,7 @@ impl<P: Rights> Run<'_, P> {
                 self.is_throttled |= error.kind == CloudErrorKind::Throttled;
                 // It may have failed because a template was deleted.
                 self.templates.clear();
-                return self.failed(batch, error, &known.alive, held.as_deref()).await;
+                return self.failed(batch, error, &known.alive, just_stored.as_deref()).await;
             }
         };
         let (mut answer, since) = self.complete_response(batch, answer).await?;
@@ -73,7 +73,7 @@ impl<P: Rights> Run<'_, P> {
         let accounted_for = answer.instances.len() + known.ended.len();
         let is_open = answer.errors.is_empty() && accounted_for < batch.members.len();
         let outcome = if is_open { Outcome::Incomplete { since } } else { Outcome::Complete };
-        self.settle(batch, &answer, outcome, held.filter(|_| is_fresh)).await
+        self.settle(batch, &answer, outcome, just_stored.filter(|_| is_fresh)).await
     }
 
     /// The instances of a call that may have been made before. `None` if it is not made in this run, because they are all there, those of
@@ -211,14 +211,14 @@ impl<P: Rights> Run<'_, P> {
         Ok((answer, since))
     }
 
-    /// Whether the claims of a call that failed may have another one: nothing was started for them, now or before. `held` as for
+    /// Whether the claims of a call that failed may have another one: nothing was started for them, now or before. `just_stored` as for
     /// [`Run::call`]; `waiting` are its members that have no instance.
     pub(crate) async fn has_started_nothing(
         &self,
         batch: &Batch,
         error: &CloudError,
         waiting: &[Stored<Claim>],
-        held: Option<&[Stored<Claim>]>,
+        just_stored: Option<&[Stored<Claim>]>,
     ) -> Result<bool, HandleError> {
         match error.kind {
             // From now on something may have been started.
@@ -231,7 +231,7 @@ impl<P: Rights> Run<'_, P> {
         }
         // A run that takes the claims to make the call as well changes them first.
         let is_own = |claim: &Stored<Claim>, own: &Stored<Claim>| own.value.key == claim.value.key && own.revision == claim.revision;
-        if held.is_some_and(|held| waiting.iter().all(|claim| held.iter().any(|own| is_own(claim, own)))) {
+        if just_stored.is_some_and(|just_stored| waiting.iter().all(|claim| just_stored.iter().any(|own| is_own(claim, own)))) {
             return Ok(true);
         }
         // It was made before, and that is not refused in hindsight: until EC2 would show its instances, the same call is made again.

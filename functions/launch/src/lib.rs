@@ -302,8 +302,8 @@ impl<P: Rights> Run<'_, P> {
                     (None, true) => unstored_call(oldest(&claims, now)),
                     (None, false) => Call::Repeat,
                 };
-                let held = (which != Call::Repeat).then_some(members);
-                self.call(&batch.value, which, held).await?;
+                let just_stored = (which != Call::Repeat).then_some(members);
+                self.call(&batch.value, which, just_stored).await?;
             }
             return Ok(Vec::new());
         }

@@ -100,7 +100,7 @@ impl<P: Rights> Run<'_, P> {
             state::read_pages::<RoundPage>(store, self.cluster),
         );
         let snapshot = snapshot?;
-        if let Some(why) = snapshot.held(self.settings) {
+        if let Some(why) = snapshot.why_paused(self.settings) {
             let mut report = Report::default();
             report.count(why);
             return Ok(report);

@@ -46,7 +46,7 @@ const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
 impl<P: Rights> Run<'_, P> {
     pub(crate) async fn drain(&mut self, node: &Node, objects: &ClusterObjects) -> Result<Next, HandleError> {
-        if self.is_machine_lost(node).await && !self.is_held().await? {
+        if self.is_machine_lost(node).await && !self.waits_for_shift().await? {
             return self.end_machine().await;
         }
         let mut takes_pods = false;
@@ -242,8 +242,8 @@ impl<P: Rights> Run<'_, P> {
         }
     }
 
-    /// Whether the machine must not be terminated yet: then its Node is drained first, even if it seems to be lost.
-    async fn is_held(&self) -> Result<bool, HandleError> {
+    /// Whether the machine must not be terminated yet, for a zonal shift: then its Node is drained first, even if it seems to be lost.
+    async fn waits_for_shift(&self) -> Result<bool, HandleError> {
         match self.claim.value.machine() {
             Some(machine) => self.is_held_by_shift(machine).await,
             None => Ok(false),

@@ -87,10 +87,10 @@ pub const EVERY: &str = "*";
 
 /// The offerings that stock-outs make unavailable at `now`.
 pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
-    let held = || stock_outs.iter().filter(|out| out.holds(now));
+    let current = || stock_outs.iter().filter(|out| out.holds(now));
     // Reservations are counted instead: see `Reserved`.
     let is_pool = |out: &&StockOut| out.offering.is_pool();
-    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = held().filter(is_pool).partition(|out| out.offering.instance_type == EVERY);
+    let (whole, single): (Vec<&StockOut>, Vec<&StockOut>) = current().filter(is_pool).partition(|out| out.offering.instance_type == EVERY);
     let pool = |out: &&StockOut| Pool {
         capacity_type: out.offering.capacity_type.clone(),
         instance_type: out.offering.instance_type.clone(),
@@ -99,7 +99,7 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
         partition: out.offering.partition,
     };
     let mut quotas = BTreeMap::new();
-    for out in held() {
+    for out in current() {
         let Some(quota) = out.offering.quota() else { continue };
         // Without a size, as an earlier release wrote it: of any.
         let vcpus = out.offering.vcpus.unwrap_or_default();
@@ -115,10 +115,10 @@ pub fn unavailable(stock_outs: &[StockOut], now: Timestamp) -> Unavailable {
         pools: shared.iter().map(pool).collect(),
         refused: by_class,
         capacity_types: whole.iter().map(|out| out.offering.capacity_type.clone()).collect(),
-        subnets: held().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
-        subnets_without_prefixes: held().filter_map(|out| out.offering.subnet_prefixes().map(str::to_owned)).collect(),
+        subnets: current().filter_map(|out| out.offering.subnet().map(str::to_owned)).collect(),
+        subnets_without_prefixes: current().filter_map(|out| out.offering.subnet_prefixes().map(str::to_owned)).collect(),
         quotas,
-        full_groups: held().filter_map(|out| Some((out.offering.full_group()?.to_owned(), out.offering.zone.clone()))).collect(),
+        full_groups: current().filter_map(|out| Some((out.offering.full_group()?.to_owned(), out.offering.zone.clone()))).collect(),
         ..Unavailable::default()
     }
 }

@@ -21,13 +21,13 @@ mod buffers_tests;
 #[cfg(test)]
 mod catalog_tests;
 #[cfg(test)]
-mod held_tests;
-#[cfg(test)]
 mod hidden_tests;
 #[cfg(test)]
 mod inflight_tests;
 #[cfg(test)]
 mod name_clashes_tests;
+#[cfg(test)]
+mod paused_tests;
 #[cfg(test)]
 mod planned_tests;
 #[cfg(test)]
@@ -239,7 +239,7 @@ impl Snapshot {
     /// Why no decision may be made for the cluster now, as a counter's name. Otherwise machines without a claim would be launched
     /// twice, and nodes of another controller disrupted.
     #[must_use]
-    pub fn held(&self, settings: &Settings) -> Option<&'static str> {
+    pub fn why_paused(&self, settings: &Settings) -> Option<&'static str> {
         if settings.is_shadow() {
             return None;
         }

@@ -18,19 +18,19 @@ fn with_karpenter(renewed_at: Option<i64>) -> Snapshot {
 fn no_decision_is_made_while_karpenter_runs_except_in_shadow_mode() {
     let (active, shadow) = (Settings::default(), Settings { mode: Mode::Shadow, ..Settings::default() });
     for running in [None, Some(-5), Some(-119), Some(3)] {
-        assert_eq!(with_karpenter(running).held(&active), Some("held_by_karpenter"), "{running:?}");
-        assert_eq!(with_karpenter(running).held(&shadow), None);
+        assert_eq!(with_karpenter(running).why_paused(&active), Some("held_by_karpenter"), "{running:?}");
+        assert_eq!(with_karpenter(running).why_paused(&shadow), None);
     }
-    assert_eq!(with_karpenter(Some(-120)).held(&active), None, "an expired lease has no holder");
+    assert_eq!(with_karpenter(Some(-120)).why_paused(&active), None, "an expired lease has no holder");
 }
 
 #[test]
 fn no_decision_is_made_while_a_node_claim_has_no_claim() {
     let known = Snapshot::of(at(0), ClusterObjects::default(), Vec::new(), Vec::new(), BTreeMap::new());
-    assert_eq!(known.held(&Settings::default()), None);
+    assert_eq!(known.why_paused(&Settings::default()), None);
     let behind = Snapshot { unclaimed: vec!["default-1".into()], ..known };
-    assert_eq!(behind.held(&Settings::default()), Some("held_for_adoption"));
-    assert_eq!(behind.held(&Settings { mode: Mode::Shadow, ..Settings::default() }), None);
+    assert_eq!(behind.why_paused(&Settings::default()), Some("held_for_adoption"));
+    assert_eq!(behind.why_paused(&Settings { mode: Mode::Shadow, ..Settings::default() }), None);
 }
 
 #[test]
