@@ -3,8 +3,8 @@
 use crate::Clusters;
 use crate::connection::ApiRequest;
 use crate::kept::{Awaited, Changes, Followed, Kept, Newest};
+use crate::pages::{Consistency, Parse};
 use crate::path;
-use crate::read::{Consistency, Parse};
 use crate::watch::{Change, Encoding, WatchEvent};
 use futures::try_join;
 use serde::Deserialize;

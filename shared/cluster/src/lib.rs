@@ -11,7 +11,8 @@ mod response; // bodies, and what failed requests answer
 mod errors; // the only module that reads status codes
 
 // Reading a cluster.
-mod read; // whole lists
+mod read; // what each scope has
+mod pages; // whole lists, page by page
 mod kept; // lists that are kept between looks
 mod catch_up; // brings them up to date by a watch
 mod watch; // what a watch tells

@@ -2,8 +2,8 @@
 
 use crate::connection::{ApiRequest, Clusters, RequestError};
 use crate::errors::Class;
+use crate::pages::Consistency;
 use crate::path;
-use crate::read::Consistency;
 use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
