@@ -2,9 +2,10 @@
 //! (ADR 0025). A serving machine's claim is restored from what is observed; a NodeClaim without a machine is released. Nothing is launched
 //! or evicted for that.
 
-use crate::compare::{ALL_MISSING_PATIENCE, Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
+use crate::compare::{ALL_MISSING_PATIENCE, Findings, SweepInput};
 use crate::index::Index;
 use crate::reports::{self, REMIND_INTERVAL, Reports};
+use crate::sightings::{SIGHTING_INTERVAL, Sightings};
 use crate::{hand_over, standalone, unreadable};
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Kind, Node, Taint};

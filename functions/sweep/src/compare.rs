@@ -4,14 +4,16 @@ use crate::Freshness;
 use crate::adopt::{self, Adoptable};
 use crate::health::{self, Consistency};
 use crate::index::Index;
+use crate::orphans;
 use crate::reports;
 use crate::reservations;
+use crate::sightings::{SIGHTING_INTERVAL, Sightings};
 use crate::standalone;
 use crate::templates::{self, InUse};
 use crate::uninstall::has_lasting_node;
 use crate::unreadable::{self, MirrorState, Pool};
-use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::k8s::{Kind, Node};
+use std::collections::BTreeMap;
+use whittle_api::k8s::Node;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, conditions, labels};
 use whittle_claims::{
@@ -20,12 +22,8 @@ use whittle_claims::{
 use whittle_ec2::instance::Instance;
 use whittle_ec2::interruption::InstanceStatus;
 use whittle_ports::{ClusterEvent, Involved, ObjectKind, Safeguard};
-use whittle_units::{ClaimName, InstanceId, SignedDuration, Timestamp};
+use whittle_units::{ClaimName, SignedDuration, Timestamp};
 
-/// A contradiction is acted on when it is seen again at least this long after the first sighting.
-pub(crate) const SIGHTING_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
-/// A contradiction that is not seen again within this time starts over.
-const SIGHTING_EXPIRY: SignedDuration = SignedDuration::from_mins(10);
 /// If all pools, or all NodeClaims, are missing while claims are live, the response is doubted for this long: a cluster without
 /// any is rarer than an API server with incomplete data.
 pub(crate) const ALL_MISSING_PATIENCE: SignedDuration = SignedDuration::from_mins(15);
@@ -39,8 +37,6 @@ const TEMPLATE_IDLE_FOR: SignedDuration = SignedDuration::from_mins(10);
 const DOORBELL_LOST_AFTER: SignedDuration = SignedDuration::from_secs(10);
 /// EC2 lists an instance this long after its start at the latest.
 const LISTED_AFTER: SignedDuration = SignedDuration::from_mins(2);
-/// An instance younger than this may not have been recorded yet.
-const INSTANCE_GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Everything that is compared, read at about the same time.
 pub(crate) struct SweepInput<'a> {
@@ -168,50 +164,10 @@ impl Findings {
     }
 }
 
-/// The sightings of this run and of earlier ones.
-pub(crate) struct Sightings<'a> {
-    known: BTreeMap<&'a str, &'a Sighting>,
-    current: BTreeSet<String>,
-    note: Vec<Sighting>,
-    now: Timestamp,
-}
-
-impl Sightings<'_> {
-    /// Records a contradiction; true if it was first seen long enough ago.
-    pub(crate) fn is_confirmed(&mut self, subject: String, after: SignedDuration) -> bool {
-        let first = self.known.get(subject.as_str()).map(|known| known.first_seen_at);
-        if first.is_none() {
-            let expires_at = self.now.checked_add(after.max(SIGHTING_EXPIRY) + SIGHTING_EXPIRY).unwrap_or(Timestamp::MAX);
-            self.note.push(Sighting { subject: subject.clone(), first_seen_at: self.now, expires_at });
-        }
-        self.current.insert(subject);
-        first.is_some_and(|first| self.now.duration_since(first) >= after)
-    }
-    /// Whether an earlier run recorded this.
-    pub(crate) fn is_known(&self, subject: &str) -> bool {
-        self.known.contains_key(subject)
-    }
-    /// Keeps a sighting that this run cannot judge.
-    pub(crate) fn retain(&mut self, subject: String) {
-        self.current.insert(subject);
-    }
-    /// True if this was not reported within `every`.
-    pub(crate) fn is_due(&mut self, subject: String, every: SignedDuration) -> bool {
-        let fresh = !self.known.contains_key(subject.as_str());
-        if fresh {
-            let expires_at = self.now.checked_add(every).unwrap_or(Timestamp::MAX);
-            self.note.push(Sighting { subject: subject.clone(), first_seen_at: self.now, expires_at });
-        }
-        self.current.insert(subject);
-        fresh
-    }
-}
-
 /// Compares everything with everything.
 pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     let mut out = Findings::default();
-    let known = input.sightings.iter().filter(|known| known.expires_at > input.now).map(|known| (known.subject.as_str(), known)).collect();
-    let mut sightings = Sightings { known, current: BTreeSet::new(), note: Vec::new(), now: input.now };
+    let mut sightings = Sightings::of(input.sightings, input.now);
     for claim in input.claims.iter().map(|stored| &stored.value) {
         // The cluster's objects are all that is known of a machine until its claim is restored: a claim that ends without it
         // would release the NodeClaim and leak the machine.
@@ -250,8 +206,8 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
     health::repair(input, &mut sightings, &mut out);
     health::consistency(input, &mut out);
     health::hydration(input, &mut out);
-    find_orphans(input, &mut sightings, &mut out);
-    find_releasable(input, &mut sightings, &mut out);
+    orphans::find_orphans(input, &mut sightings, &mut out);
+    orphans::find_releasable(input, &mut sightings, &mut out);
     adopt::abandoned(input, &mut sightings, &mut out);
     report_unreadable(input, &mut sightings, &mut out);
     for name in input.templates.iter().filter(|name| !input.in_use.names.contains(*name)) {
@@ -260,8 +216,7 @@ pub(crate) fn compare(input: &SweepInput<'_>) -> Findings {
             out.delete_templates.push(name.clone());
         }
     }
-    out.note = std::mem::take(&mut sightings.note);
-    out.forget = input.sightings.iter().map(|known| known.subject.clone()).filter(|subject| !sightings.current.contains(subject)).collect();
+    (out.note, out.forget) = sightings.into_changes();
     out
 }
 
@@ -516,101 +471,4 @@ fn differs(node_claim: &NodeClaim, wanted: &NodeClaim) -> bool {
     (node_claim.status != status && ordered(&node_claim.status) != ordered(&status))
         || !has(&node_claim.metadata.labels, &wanted.metadata.labels)
         || !has(&node_claim.metadata.annotations, &wanted.metadata.annotations)
-}
-
-/// Instances that Whittle started and that have no claim. Those that Karpenter started carry the same tags but one, and are
-/// Karpenter's to terminate.
-fn find_orphans(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
-    // Any instance might belong to an unreadable claim, or to another controller's NodeClaim.
-    let kind_missing = input.objects.lacks_kind(NodeClaim::KIND);
-    if Safeguard::UnreadableClaimsHold.stops(!input.unreadable.is_empty()) || kind_missing {
-        return;
-    }
-    let named: BTreeSet<&str> =
-        input.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.instance_id.as_str()).collect();
-    let launching: BTreeSet<&str> = input
-        .claims
-        .iter()
-        .filter_map(|claim| match &claim.value.phase {
-            Phase::Launching { client_token, .. } => Some(client_token.as_str()),
-            _ => None,
-        })
-        .collect();
-    let mut named_by_objects: BTreeSet<&str> = input.objects.node_claims.iter().map(|claim| claim.status.provider_id.as_str()).collect();
-    named_by_objects.extend(unreadable::machines(input.objects));
-    let ended: BTreeSet<&str> = input.claims.iter().filter_map(|claim| claim.value.instance()).map(InstanceId::as_str).collect();
-    for instance in input.instances {
-        let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
-        let tagged = tagged && !is_shared(instance) && !crate::uninstall::is_released(instance);
-        let young = input.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
-        let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
-        let under_way = Safeguard::LaunchUnderWay.stops(under_way);
-        if !tagged || young || under_way || named.contains(instance.id.as_str()) || !instance.is_alive() {
-            continue;
-        }
-        if unreadable::may_be_hidden(instance, &input.index, input.now) {
-            continue; // it must not be adopted, either
-        }
-        if Safeguard::KarpenterSpared.stops(!adopt::is_ours(instance, &input.index)) {
-            adopt::check_karpenter_instance(instance, input, sightings, out);
-            continue;
-        }
-        if unreadable::may_be_node(instance.provider_id().as_str(), input.objects) {
-            continue; // its workloads are unknown
-        }
-        // A machine that ended under its claim but still runs is not adopted.
-        match adopt::find_adoptable(instance, &input.index).filter(|_| !ended.contains(instance.id.as_str())) {
-            Some(found) => adopt::confirm(found, input.objects, sightings, out),
-            None if named_by_objects.contains(instance.provider_id().as_str()) => {}
-            None if sightings.is_confirmed(format!("instance/{} without claim", instance.id), SIGHTING_INTERVAL) => {
-                out.orphans.push(instance.clone());
-            }
-            None => {}
-        }
-    }
-}
-
-/// Tagged both as ours and as another cluster's: its owner is ambiguous.
-fn is_shared(instance: &Instance) -> bool {
-    let cluster = instance.tags.get(labels::TAG_CLUSTER).map_or("", String::as_str);
-    instance.tags.keys().filter_map(|key| key.strip_prefix("kubernetes.io/cluster/")).any(|other| other != cluster)
-}
-
-/// Deleted objects that only our finalizer holds, although claim and machine are gone. And Nodes whose machine has ended with its claim
-/// and that a policy let nobody delete.
-fn find_releasable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out: &mut Findings) {
-    if !input.unreadable.is_empty() || unreadable::hides_machines(&input.index) {
-        return;
-    }
-    let claims: BTreeSet<&str> = input.claims.iter().map(|claim| claim.value.key.name.as_str()).collect();
-    let named = input.claims.iter().filter_map(|claim| claim.value.machine()).map(|machine| machine.provider_id.as_str());
-    let machines: BTreeSet<&str> = named.chain(unreadable::machines(input.objects)).collect();
-    let running: BTreeSet<String> = input.instances.iter().map(|instance| instance.provider_id().as_str().to_owned()).collect();
-    let held = |meta: &whittle_api::ObjectMeta| meta.is_deleting() && adopt::has_finalizer(meta);
-    let is_held = |node_claim: &&NodeClaim| adopt::is_of_aws(node_claim) && held(&node_claim.metadata);
-    for node_claim in input.objects.node_claims.iter().filter(is_held) {
-        let name = &node_claim.metadata.name;
-        let has_machine = running.contains(&node_claim.status.provider_id)
-            || adopt::has_machine(node_claim, input)
-            || input.shifted.are_of(&node_claim.metadata.labels);
-        if !claims.contains(name.as_str())
-            && !has_machine
-            && sightings.is_confirmed(format!("nodeclaim/{name} without claim"), SIGHTING_INTERVAL)
-        {
-            sightings.retain_denial(&format!("nodeclaim/{name}"));
-            out.release_mirrors.push(name.clone());
-        }
-    }
-    let ended = input.claims.iter().filter(|_| !input.uninstalling).filter_map(|claim| claim.value.ended_machine());
-    let ended: BTreeSet<&str> = ended.map(|machine| machine.provider_id.as_str()).collect();
-    let is_left = |node: &&Node| adopt::has_finalizer(&node.metadata) && ended.contains(node.spec.provider_id.as_str());
-    for node in input.objects.nodes.iter().filter(|node| held(&node.metadata) || is_left(node)) {
-        let (name, id) = (&node.metadata.name, node.spec.provider_id.as_str());
-        let accounted = !id.starts_with("aws:///") || machines.contains(id) || running.contains(id) || node.is_ready();
-        let accounted = accounted || input.shifted.are_of(&node.metadata.labels);
-        if !accounted && sightings.is_confirmed(format!("node/{name} without machine"), SIGHTING_INTERVAL) {
-            sightings.retain_denial(&format!("node/{name}"));
-            out.release_nodes.push(name.clone());
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! The health of nodes: which are unhealthy for so long that they are replaced (disruption 15), which have less capacity than
 //! expected (lifecycle 10), and which lack the label of their class. Pure.
 
-use crate::compare::{Ending, Findings, Sightings, SweepInput, with_stated_deadline};
+use crate::compare::{Ending, Findings, SweepInput, with_stated_deadline};
+use crate::sightings::{SIGHTING_INTERVAL, Sightings};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::conditions::{self, CONSISTENT_STATE_FOUND};
 use whittle_api::k8s::Node;
@@ -55,7 +56,7 @@ pub(crate) fn repair(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
                 let due = claim.deletion.as_ref().is_some_and(|known| known.deadline.is_some_and(|deadline| deadline <= input.now));
                 let subject = format!("node/{} broken: {condition}", found.node);
                 let ends_anyway = out.end.iter().any(|end| end.claim == claim.key.name);
-                if !due && !ends_anyway && is_serving(claim) && sightings.is_confirmed(subject, crate::compare::SIGHTING_INTERVAL) {
+                if !due && !ends_anyway && is_serving(claim) && sightings.is_confirmed(subject, SIGHTING_INTERVAL) {
                     let message = format!("its node {} has been unhealthy for too long: {condition}", found.node);
                     let ending = Ending::new(claim, DeletionReason::Unhealthy, message);
                     out.end.push(Ending { condition: Some(condition), ..ending });
@@ -85,7 +86,7 @@ pub(crate) fn checks(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
             continue;
         }
         let subject = format!("instance/{} {}", status.instance, kind.as_str());
-        if sightings.is_confirmed(subject, crate::compare::SIGHTING_INTERVAL) {
+        if sightings.is_confirmed(subject, SIGHTING_INTERVAL) {
             let message = format!("{} for {}", kind.text(), status.instance);
             let about = [Some(Involved::claim(claim)), claim.node_name().map(Involved::node)];
             out.events.extend(about.into_iter().flatten().map(|about| ClusterEvent::warning(about, kind.event_reason(), message.clone())));

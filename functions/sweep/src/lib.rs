@@ -6,9 +6,11 @@
 // What is due, lost or without an owner, and what is done about it.
 mod compare; // claims, instances and objects, beside each other
 mod index; // all of them by their names
+mod sightings; // contradictions, until they are seen again
 mod execute; // one finding after another
 mod collect; // machines without a claim get theirs back, or one that is being deleted
 mod adopt; // machines and NodeClaims of ours that the table does not know
+mod orphans; // machines without a claim, and objects without either
 mod release; // objects whose machine has ended
 mod standalone; // NodeClaims that users made
 mod unreadable; // what cannot be read counts as existing

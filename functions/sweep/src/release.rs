@@ -2,8 +2,9 @@
 //! by id, and has to deny it twice.
 
 use crate::Rights;
-use crate::compare::{Findings, Missing, Sightings};
+use crate::compare::{Findings, Missing};
 use crate::execute::{Executor, TIME_PER_STEP};
+use crate::sightings::Sightings;
 use whittle_api::k8s::Node;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{DecisionKind, Revision, Sighting};

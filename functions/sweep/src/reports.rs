@@ -1,6 +1,7 @@
 //! What users are told of NodeClaims that have no machine: an Event on each, and a reminder every few hours.
 
-use crate::compare::{Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
+use crate::compare::{Findings, SweepInput};
+use crate::sightings::{SIGHTING_INTERVAL, Sightings};
 use crate::{adopt, standalone};
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus};
 use whittle_api::labels;

@@ -3,8 +3,9 @@
 use crate::Rights;
 use crate::adopt;
 use crate::collect::CLAIM_LEASE;
-use crate::compare::{Findings, SIGHTING_INTERVAL, Sightings, SweepInput};
+use crate::compare::{Findings, SweepInput};
 use crate::execute::Executor;
+use crate::sightings::{SIGHTING_INTERVAL, Sightings};
 use std::collections::BTreeMap;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator};

@@ -1,7 +1,8 @@
 //! Objects that cannot be read, and kinds that are not served, count as existing. Pure.
 
-use crate::compare::{ALL_MISSING_PATIENCE, Missing, SIGHTING_INTERVAL, owner_of};
+use crate::compare::{ALL_MISSING_PATIENCE, Missing, owner_of};
 use crate::index::Index;
+use crate::sightings::SIGHTING_INTERVAL;
 use whittle_api::k8s::{Kind, Node};
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ObjectMeta, Unreadable, labels};
