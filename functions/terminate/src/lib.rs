@@ -7,6 +7,7 @@ mod hold; // how long its pods may stay
 mod shifted; // terminations that wait for the end of a zonal shift
 mod steps; // one step at a time: taint, drain, wait
 mod drain; // which pods go next
+mod pace; // when to look at them again
 mod finish; // terminates the instance, then releases its objects
 mod refused; // errors that last until somebody acts
 
@@ -35,11 +36,6 @@ const SHORT_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// Requeue delay while EC2 terminates the instance, or every remaining pod is blocked by a budget or its owner; the longest while pods take
 /// long to end, unless they have more than ten minutes left.
 const POLL_DELAY: SignedDuration = SignedDuration::from_secs(5);
-/// A drain that no pod has left for this long is blocked, and so is one whose volumes have not been detached for as long: what blocks it
-/// is mostly a person's to change.
-const BLOCKED_AFTER: SignedDuration = SignedDuration::from_mins(5);
-/// Requeue delay of a blocked drain, unless a pod has to be deleted sooner, or its deadline passes; the longest while pods have long left.
-const BLOCKED_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// Requeue delay while EC2 refuses to terminate the instance, or the cluster lets nobody in.
 const REFUSED_DELAY: SignedDuration = SignedDuration::from_secs(30);
 /// The longest requeue delay while the API server refuses to let the NodeClaim of an ended claim go.

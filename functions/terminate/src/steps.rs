@@ -1,10 +1,10 @@
 //! One step of a node's drain.
 
-use crate::drain::{self, Deadline, Drain, Leaving};
+use crate::drain::{self, Deadline, Drain};
 use crate::hold::{self, Stage};
+use crate::pace::{Moved, detachment_delay, draining_since, last_moved_at, next_delay};
 use crate::refused::report_cluster_error;
-use crate::{BLOCKED_AFTER, BLOCKED_DELAY, Next, POLL_DELAY, SHORT_DELAY};
-use crate::{Rights, Run};
+use crate::{Next, Rights, Run};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{DRAINED, VOLUMES_DETACHED, find};
 use whittle_api::k8s::{Kind, Node, Pod, Taint};
@@ -35,12 +35,6 @@ const TIME_PER_DELETION: SignedDuration = SignedDuration::from_secs(3);
 const CLAIMS_VALID_FOR: SignedDuration = SignedDuration::from_secs(1);
 /// A kubelet that has been silent this long, of an instance that EC2 does not show, is taken for dead.
 const KUBELET_DEAD_AFTER: SignedDuration = SignedDuration::from_mins(5);
-/// Pods that are leaving are looked at again after one of so many parts of the time that they have taken: those that end within half a
-/// minute, as most do, each second.
-const LEAVING_SHARE: i64 = 20;
-/// The same of the time that is left to the last of them, where that is long: each half minute for hours, and every five seconds in the
-/// last ten minutes.
-const LEFT_SHARE: i64 = 120;
 /// A pod may have been bound just before the taint took effect, so an empty node is watched for this long.
 const DRAIN_AT_LEAST: SignedDuration = SignedDuration::from_secs(5);
 
@@ -76,26 +70,10 @@ impl<P: Rights> Run<'_, P> {
             plan.waiting = drain::older_than_deadline(&objects.pods, &node.metadata.name, deadline, now);
         }
         if let Some(deadline) = deadline {
-            let message = format!("All pods will be deleted by {}", deadline.at);
-            for about in [Involved::object(node), Involved::claim(&self.claim.value)] {
-                let expiring = ClusterEvent::warning(about, "TerminationGracePeriodExpiring", message.clone());
-                self.publish(expiring).await;
-            }
+            self.announce_deadline(node, deadline).await;
         }
         if plan.waiting > 0 {
-            if let Some(delay) = self.hold_delay(node, objects, now).await?.filter(|_| Safeguard::HeldForPlan.stops(true)) {
-                self.report.count("held_for_replacement");
-                plan.evict.clear();
-                if plan.force.is_empty() {
-                    return Ok(Next::RequeueAfter(delay));
-                }
-            }
-            let moved = self.move_pods(node, &objects.pods, &plan).await?;
-            if moved.any || plan.leaving.is_some() {
-                self.moved_at = Some(now);
-            }
-            let still_for = now.duration_since(self.moved_at.unwrap_or_else(|| last_moved_at(&self.claim.value, now)));
-            return Ok(Next::RequeueAfter(next_delay(&plan, moved, still_for, now)));
+            return self.move_waiting(node, objects, &mut plan, now).await;
         }
         let watched = now.duration_since(draining_since(&self.claim.value).unwrap_or(now));
         if !conditions::is_true(&self.claim.value.conditions, DRAINED) && Safeguard::EmptyNodeWatched.stops(watched < DRAIN_AT_LEAST) {
@@ -109,6 +87,32 @@ impl<P: Rights> Run<'_, P> {
             self.report.count("drained");
         }
         self.end_when_detached(node, &objects.pods, now).await
+    }
+
+    /// Says on Node and NodeClaim by when all pods are deleted.
+    async fn announce_deadline(&self, node: &Node, deadline: Deadline) {
+        let message = format!("All pods will be deleted by {}", deadline.at);
+        for about in [Involved::object(node), Involved::claim(&self.claim.value)] {
+            self.publish(ClusterEvent::warning(about, "TerminationGracePeriodExpiring", message.clone())).await;
+        }
+    }
+
+    /// Moves the pods that are waited for: while they wait for a plan or a machine, only those that have to be deleted by now. Returns when
+    /// to go on.
+    async fn move_waiting(&mut self, node: &Node, objects: &ClusterObjects, plan: &mut Drain, now: Timestamp) -> Result<Next, HandleError> {
+        if let Some(delay) = self.hold_delay(node, objects, now).await?.filter(|_| Safeguard::HeldForPlan.stops(true)) {
+            self.report.count("held_for_replacement");
+            plan.evict.clear();
+            if plan.force.is_empty() {
+                return Ok(Next::RequeueAfter(delay));
+            }
+        }
+        let moved = self.move_pods(node, &objects.pods, plan).await?;
+        if moved.any || plan.leaving.is_some() {
+            self.moved_at = Some(now);
+        }
+        let still_for = now.duration_since(self.moved_at.unwrap_or_else(|| last_moved_at(&self.claim.value, now)));
+        Ok(Next::RequeueAfter(next_delay(plan, moved, still_for, now)))
     }
 
     /// Records that the drain has begun, and counts the pods that have to move, once, where no command has counted them.
@@ -449,63 +453,6 @@ fn runs_without_answer(error: &CloudError) -> bool {
 /// The next call is begun only if it can complete within the invocation.
 fn has_time(clock: &impl Clock) -> bool {
     clock.has_time_for(TIME_PER_EVICTION)
-}
-
-/// What a run did for the pods of a node.
-#[derive(Clone, Copy, Debug)]
-struct Moved {
-    /// Whether a pod was evicted or deleted.
-    any: bool,
-    /// Whether the rate limit left out pods that may be evicted as soon as it allows.
-    are_more_allowed_soon: bool,
-}
-
-/// Since when the drain of a claim goes on; `None` before its first run.
-fn draining_since(claim: &Claim) -> Option<Timestamp> {
-    find(&claim.conditions, DRAINED)?.last_transition_time
-}
-
-/// When pods last left the node of a claim, as far as it is stored. A drain that began later has not been blocked for longer than it lasts.
-fn last_moved_at(claim: &Claim, now: Timestamp) -> Timestamp {
-    draining_since(claim).max(claim.drain_moved_at).unwrap_or(now)
-}
-
-/// One second while pods move; longer while they take long to end, or all remaining ones are blocked, and much longer once these have been
-/// so for a while, but never past the time to delete one. One whose time has come and that is still there has lost of its grace period
-/// already: its deletion failed.
-fn next_delay(plan: &Drain, moved: Moved, still_for: SignedDuration, now: Timestamp) -> SignedDuration {
-    let is_blocked = still_for >= BLOCKED_AFTER && plan.force.is_empty();
-    let delay = match (plan.leaving, moved.are_more_allowed_soon) {
-        (Some(leaving), false) if !moved.any && plan.force.is_empty() => leaving_delay(leaving, now),
-        _ if moved.any || plan.leaving.is_some() => SHORT_DELAY,
-        (_, true) if !is_blocked => SHORT_DELAY,
-        // Evictions that a budget refuses count as well: a thousand such pods would otherwise keep the limit used up.
-        (_, false) if is_blocked => BLOCKED_DELAY,
-        _ => POLL_DELAY,
-    };
-    let to_force = plan.next_force_at.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
-    to_force.map_or(delay, |at| at.min(delay))
-}
-
-/// One second while volumes are being detached; much longer once one has not been for a while, as where nobody detaches it any more, but
-/// never past the deadline up to which it is waited for. Those of a pod that came later are detached after it has left.
-fn detachment_delay(claim: &Claim, now: Timestamp) -> SignedDuration {
-    let waits_since = find(&claim.conditions, VOLUMES_DETACHED).and_then(|waits| waits.last_transition_time);
-    let since = waits_since.max(claim.drain_moved_at).unwrap_or(now);
-    let delay = if now.duration_since(since) >= BLOCKED_AFTER { BLOCKED_DELAY } else { SHORT_DELAY };
-    let deadline = claim.deletion.as_ref().and_then(|deletion| deletion.deadline);
-    let to_deadline = deadline.map(|at| (at.duration_since(now) + SHORT_DELAY).max(SHORT_DELAY));
-    to_deadline.map_or(delay, |left| left.min(delay))
-}
-
-/// When to look again at pods that end by themselves: as often as they have shown to take their time, and once the kubelet has killed them,
-/// which is before the deadline: those that would take longer have been told again. Nothing tells of their end, which is seen the later the
-/// longer it took, by a twentieth at most.
-fn leaving_delay(leaving: Leaving, now: Timestamp) -> SignedDuration {
-    let share = |time: SignedDuration, parts: i64| SignedDuration::from_secs(time.as_secs() / parts);
-    let left = leaving.killed_by.duration_since(now);
-    let longest = share(left, LEFT_SHARE).clamp(POLL_DELAY, BLOCKED_DELAY);
-    share(now.duration_since(leaving.told_at), LEAVING_SHARE).min(left + SHORT_DELAY).clamp(SHORT_DELAY, longest)
 }
 
 pub(crate) fn awaiting(attached: &[String]) -> String {
