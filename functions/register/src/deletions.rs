@@ -1,7 +1,8 @@
 //! Drains what users delete. `sweep` does so as well, but with one cluster nobody reads its queue, and its ticks may look at Nodes that
 //! were read before (ADR 0059, 0071): the relay rings here instead.
 
-use crate::{Rights, TIME_PER_BATCH, count_disruption};
+use crate::reconcile::count_disruption;
+use crate::{Rights, TIME_PER_BATCH};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Requested, Stored, Uninstall, requests, step};
 use whittle_ports::{
     CONCURRENT_REQUESTS, ClaimStore, Clock, ClusterReader, HandleError, Queues, RecordReader, Report, Scope, Settings, concurrently,
