@@ -137,7 +137,7 @@ fn the_valid_input_is_the_baseline() {
 }
 
 #[test]
-fn invalid_node_counts_of_budgets() {
+fn budgets_with_invalid_node_counts_keep_the_nodes_of_their_pool() {
     let nodes = |value: Value, words: &str| check("pool", "/spec/disruption/budgets/0/nodes", Set(value), "BudgetInvalid", words);
     for text in ["", " 10%", "10 %", "1e", "+5", "5.5", "10%%", "%", "101%", "-3", "-3%", "99999999999999999999", "ten"] {
         nodes(json!(text), &format!("budget nodes {text:?} is neither a count nor a percentage such as 10%"));
@@ -150,7 +150,7 @@ fn invalid_node_counts_of_budgets() {
 }
 
 #[test]
-fn invalid_schedules_of_budgets() {
+fn budgets_with_invalid_schedules_keep_the_nodes_of_their_pool() {
     let schedule = |value: Value, words: &str| check("pool", "/spec/disruption/budgets/0/schedule", Set(value), "BudgetInvalid", words);
     for (text, words) in [
         ("", "0 fields"),
@@ -185,7 +185,7 @@ fn invalid_schedules_of_budgets() {
 }
 
 #[test]
-fn invalid_durations_and_reasons_of_budgets() {
+fn budgets_with_invalid_durations_or_reasons_keep_the_nodes_of_their_pool() {
     let spoil = |field: &str, value: Value, words: &str| {
         check("pool", &format!("/spec/disruption/budgets/0/{field}"), Set(value), "BudgetInvalid", words);
     };
@@ -208,7 +208,7 @@ fn invalid_durations_and_reasons_of_budgets() {
 }
 
 #[test]
-fn invalid_disruption_settings() {
+fn invalid_disruption_settings_keep_the_nodes_of_their_pool() {
     let closed = |field: &str, value: Value, words: &str| check("pool", field, Set(value), "BudgetInvalid", words);
     closed("/spec/disruption", json!([]), "spec.disruption: it is no object");
     closed("/spec/disruption", json!("x"), "spec.disruption: it is no object");
@@ -260,7 +260,7 @@ fn nodes_of_unreadable_pools_are_kept() {
 }
 
 #[test]
-fn invalid_times_and_clock_jumps() {
+fn odd_times_and_clock_jumps_disturb_no_other_node() {
     for time in ["0001-01-01T00:00:00Z", "2030-01-01T00:00:00Z", "9999-12-30T22:00:00Z"] {
         check("claim", "/metadata/creationTimestamp", Set(json!(time)), "NothingCheaper", "cheapest already");
         check("node", "/metadata/creationTimestamp", Set(json!(time)), "NothingCheaper", "cheapest already");
@@ -280,7 +280,7 @@ fn invalid_times_and_clock_jumps() {
 }
 
 #[test]
-fn claims_and_nodes_without_identity() {
+fn claims_and_nodes_without_identity_are_kept() {
     check("claim", "/metadata/labels", Removed, "ConsolidateAfter", "last pod event is not known");
     check("claim", "/status/providerID", Removed, "NotManaged", "no NodeClaim of ours");
     check("claim", "/status/providerID", Set(json!("")), "NotManaged", "no NodeClaim of ours");
@@ -315,7 +315,7 @@ fn claims_and_nodes_without_identity() {
 }
 
 #[test]
-fn pods_with_impossible_requests() {
+fn pods_with_impossible_values_keep_their_node_or_are_refused() {
     for cpu in ["1e30", "999999999999999999999"] {
         let answer =
             decide_json(with_change("pod", "/spec/containers/0/resources/requests/cpu", &Set(json!(cpu))), PackingArg::Best).unwrap();
@@ -344,7 +344,7 @@ fn pods_with_impossible_requests() {
 }
 
 #[test]
-fn invalid_pod_disruption_budgets() {
+fn invalid_pod_disruption_budgets_allow_no_disruption_or_are_refused() {
     for allowed in [json!(0), json!(-1), json!(i32::MIN)] {
         check("pdb", "/status/disruptionsAllowed", Set(allowed), "PodDisruptionBudget", "PDB default/pdb allows 0 disruptions");
     }
@@ -368,7 +368,7 @@ fn invalid_pod_disruption_budgets() {
 }
 
 #[test]
-fn invalid_catalogs() {
+fn catalogs_with_impossible_prices_or_names_are_refused() {
     check("catalog", "/2/offerings/0/Price", Set(json!(null)), "NothingCheaper", "cheapest already");
     for price in [json!(0), json!(1e-30)] {
         check_refused("catalog", "/2/offerings/0/Price", Set(price), &["odd, offerings[0]: Price is 0", "leave Price out"]);
@@ -398,7 +398,7 @@ fn invalid_catalogs() {
 }
 
 #[test]
-fn unknown_settings() {
+fn settings_with_unknown_values_are_refused() {
     for (key, value, words) in [
         ("featureGates", "X", "write Name=true or Name=false"),
         ("featureGates", "X=maybe", "featureGates cannot be \"X=maybe\""),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_stay() {
+    fn words_that_people_understand_stay_as_they_are() {
         for said in ["a whole number, or text such as 10%, is needed", "there is no kind Nod", ""] {
             assert_eq!(plain(said), said);
         }
