@@ -1,5 +1,5 @@
 //! A full consolidation pass with a verdict for every node: `cargo xtask bench consolidation`, or for one size
-//! `cargo bench -p whittle-core --bench consolidation [NODES PODS]`.
+//! `cargo bench -p whittle-disruption --bench consolidation [NODES PODS]`.
 //!
 //! Prints one line of JSON: the processor time of the decision and of the whole process (which also builds the cluster),
 //! and the peak memory of the process.

@@ -1,4 +1,4 @@
-//! The reference's own scheduling benchmark: 400 instance types and a mix of five kinds of pods.
+//! Karpenter's own scheduling benchmark: 400 instance types and a mix of five kinds of pods.
 
 #![allow(clippy::field_reassign_with_default, reason = "objects with a few fields set read better as assignments")]
 

@@ -1,4 +1,4 @@
-//! Inputs that are unlike the reference's mix, each large in another respect: what a unit of work takes is measured on them.
+//! Inputs that are unlike the mix of Karpenter's benchmark, each large in another respect: what a unit of work takes is measured on them.
 
 use super::mix::{self, Dice};
 use std::collections::BTreeMap;

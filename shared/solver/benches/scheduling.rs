@@ -1,5 +1,5 @@
-//! One solve and one check of the reference's own benchmark, 2,000 pods of five kinds:
-//! `cargo bench -p whittle-core --bench scheduling`. Larger sizes, memory and prices: `cargo xtask bench scheduling`.
+//! One solve and one check of Karpenter's own scheduling benchmark, 2,000 pods of five kinds:
+//! `cargo bench -p whittle-solver --bench scheduling`. Larger sizes, memory and prices: `cargo xtask bench scheduling`.
 
 #[allow(dead_code, reason = "shared with the example, which uses all of it")]
 mod mix;
