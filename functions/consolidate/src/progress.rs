@@ -289,8 +289,7 @@ impl<P: Rights> Run<'_, P> {
 /// The deletion of a claim, with the deadline that its NodeClaim states before that, be it later than that of its `terminationGracePeriod`
 /// (lifecycle 16). Pure.
 pub(crate) fn deletion_of(snapshot: &Snapshot, claim: &Claim, reason: DeletionReason, message: String, now: Timestamp) -> Deletion {
-    let own = claim.deletion_for(reason, message, now);
-    Deletion { deadline: stated_deadline_of(claim, &snapshot.read).or(own.deadline), ..own }
+    claim.deletion_for(reason, message, now).with_stated_deadline(stated_deadline_of(claim, &snapshot.read))
 }
 
 /// Whether a command of consolidation ends because EC2 has refused a replacement while a quota of the account is used up. A node that has

@@ -62,8 +62,7 @@ pub async fn deletions<P: Rights>(ports: P, settings: &Settings, cluster: &Clust
 async fn end<P: Rights>(ports: P, claim: &Stored<Claim>, request: &Requested) -> Result<Option<Report>, HandleError> {
     let (now, mut report) = (ports.clock().now(), Report::default());
     let at = request.at.map_or(now, |at| at.min(now));
-    let mut deletion = claim.value.deletion_for(DeletionReason::Requested, request.message, at);
-    deletion.deadline = request.deadline.or(deletion.deadline);
+    let deletion = claim.value.deletion_for(DeletionReason::Requested, request.message, at).with_stated_deadline(request.deadline);
     let next = step(&claim.value, &Event::DeletionRequested(deletion), now)?;
     let Some(ended) = unless_conflict(save(ports.store(), claim, next).await)? else { return Ok(None) };
     let key = ended.value.key.clone();

@@ -367,8 +367,7 @@ pub(crate) fn in_turn(names: &[ClaimName], now: Timestamp) -> Vec<&ClaimName> {
 async fn delete_claim<P: Rights>(ports: P, claim: &Stored<Claim>, ending: &Ending, report: &mut Report) -> Result<bool, HandleError> {
     let now = ports.clock().now();
     let requested_at = ending.requested_at.map_or(now, |requested| requested.min(now));
-    let mut deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), requested_at);
-    deletion.deadline = ending.stated.or(deletion.deadline);
+    let deletion = claim.value.deletion_for(ending.reason, ending.message.clone(), requested_at).with_stated_deadline(ending.stated);
     let next = step(&claim.value, &Event::DeletionRequested(deletion), now)?;
     let Some(ended) = unless_conflict(save(ports.store(), claim, next).await)? else {
         return Ok(false); // the next sweep checks it again

@@ -15,7 +15,7 @@ use whittle_api::k8s::{Kind as _, Node, Taint};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim};
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
 use whittle_claims::{
-    Claim, DecisionKind, Deletion, DeletionReason, Doorbell, Event, LeftNodes, Machine, Phase, Revision, ShiftedZones, Stored, Uninstall,
+    Claim, DecisionKind, DeletionReason, Doorbell, Event, LeftNodes, Machine, Phase, Revision, ShiftedZones, Stored, Uninstall,
     UninstallRequest, stated_deadline_of, step,
 };
 use whittle_ec2::instance::Instance;
@@ -385,8 +385,8 @@ async fn delete_claim<P: Rights>(
     let key = claim.value.key.clone();
     if claim.value.deletion.is_none() {
         let now = ports.clock().now();
-        let own = claim.value.deletion_for(DeletionReason::Requested, "Whittle is being uninstalled", now);
-        let deletion = Deletion { deadline: stated_deadline_of(&claim.value, objects).or(own.deadline), ..own };
+        let deletion = claim.value.deletion_for(DeletionReason::Requested, "Whittle is being uninstalled", now);
+        let deletion = deletion.with_stated_deadline(stated_deadline_of(&claim.value, objects));
         save(ports.store(), claim, step(&claim.value, &Event::DeletionRequested(deletion), now)?).await?;
         report.count("ended");
     }

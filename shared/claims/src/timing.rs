@@ -142,6 +142,12 @@ impl Claim {
 }
 
 impl Deletion {
+    /// The same with the deadline that the NodeClaim stated before it, if it did, be that later than its own (lifecycle 16).
+    #[must_use]
+    pub fn with_stated_deadline(self, stated: Option<Timestamp>) -> Self {
+        Self { deadline: stated.or(self.deadline), ..self }
+    }
+
     /// Whether its deadline is that of a notice of EC2. Earlier releases did not store that, and their notices are known by their reason.
     #[must_use]
     pub fn is_due_by_notice(&self) -> bool {
