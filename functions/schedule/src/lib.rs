@@ -136,7 +136,9 @@ impl<P: Rights> Run<'_, P> {
         // Only now, and only if all of it was published: the reasons of remembered pods are not published again.
         let after = published.then(|| Unplaced(Memory::after(&input, &options, &plan)));
         self.remember((&unplaced, after.as_ref()), (round, &Round::after(&plan)), &mut report).await;
-        self.ring_for_unreadable(has_unreadable, &snapshot).await;
+        if has_unreadable {
+            self.ring_for_unreadable(&snapshot).await;
+        }
         Ok(report)
     }
 
@@ -163,9 +165,9 @@ impl<P: Rights> Run<'_, P> {
 
     /// Rings `consolidate`, which reports objects that cannot be read: in a cluster without claims no tick rings it (ADR 0065). If the
     /// doorbell cannot be sent, the next run sends it.
-    async fn ring_for_unreadable(&self, has_unreadable: bool, snapshot: &Snapshot) {
+    async fn ring_for_unreadable(&self, snapshot: &Snapshot) {
         let is_rung_by_ticks = self.settings.is_shadow() || !snapshot.claims.is_empty() || !snapshot.hidden.is_empty();
-        if is_rung_by_ticks || !has_unreadable {
+        if is_rung_by_ticks {
             return;
         }
         if let Err(error) = self.ports.queues().send_now(Doorbell::Consolidate { cluster: self.cluster.clone() }).await {

@@ -97,7 +97,8 @@ async fn sweep<P: Rights>(
     let looks = looks.filter(|_| uninstalled.is_none());
     let (read, seen) = match looks {
         Some(looks) => read_as_due(ports, cluster, freshness, looks, &mut report).await?,
-        None => read_or_honour(ports, cluster, freshness, uninstalled.is_some(), &mut report).await?,
+        None if uninstalled.is_some() => read(ports, cluster, freshness, &mut report).await?,
+        None => read_or_honour(ports, cluster, freshness, &mut report).await?,
     };
     if let Some(object) = seen.objects.running_karpenter(ports.clock().now()) {
         karpenter::refuse(ports, cluster, &seen.objects, object, &mut report).await;
@@ -255,7 +256,7 @@ async fn read_as_due<P: Rights>(
         return Ok(found);
     }
     let begun = ports.clock().now();
-    let (read, seen) = read_or_honour(ports, cluster, freshness, false, report).await?;
+    let (read, seen) = read_or_honour(ports, cluster, freshness, report).await?;
     looks.note(cluster, begun, &read, &seen.objects);
     Ok((read, seen))
 }
@@ -265,11 +266,10 @@ async fn read_or_honour<P: Rights>(
     ports: P,
     cluster: &ClusterName,
     freshness: Freshness,
-    uninstalling: bool,
     report: &mut Report,
 ) -> Result<(Read, ObjectsRead), HandleError> {
     let found = read(ports, cluster, freshness, report).await;
-    if matches!(found, Err(HandleError::Cloud(_))) && !uninstalling {
+    if matches!(found, Err(HandleError::Cloud(_))) {
         without_ec2::sweep(ports, cluster).await;
     }
     found
