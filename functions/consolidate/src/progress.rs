@@ -368,8 +368,8 @@ pub(crate) fn readiness(snapshot: &Snapshot, running: &Running, timeout: SignedD
     held.map_or(Readiness::Waiting, Readiness::Held)
 }
 
-/// Whether the Node of a replacement is not ready, although it was, or is cordoned, as EKS does in a zone that traffic is shifted away from:
-/// no pod would start there. Pure.
+/// Whether the Node of a replacement is not ready, although it was, or is cordoned, as EKS does in a zone that traffic is shifted away
+/// from: no pod would start there. Pure.
 pub(crate) fn takes_no_pods(snapshot: &Snapshot, replacement: &Claim) -> bool {
     let Some(name) = replacement.node_name() else { return false };
     let node = snapshot.read.nodes.iter().find(|node| node.metadata.name == name);
