@@ -106,7 +106,8 @@ pub(super) enum IpFamily {
 }
 
 impl IpFamily {
-    /// That of the address of a cluster's DNS service, if it is known.
+    /// That of the address of a cluster's DNS service, if it is known. A cluster has one family: what EKS says of it, which records of
+    /// older releases lack, is the same (`Context::ipv6`).
     pub(super) fn of_dns(address: Option<&str>) -> Self {
         if address.is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()) { Self::V6 } else { Self::V4 }
     }
