@@ -298,10 +298,10 @@ fn instance_type(entry: TypeEntry, keys: &BTreeSet<String>) -> InstanceType {
             .offerings
             .into_iter()
             .map(|o| Offering {
-                requirements: o.requirements,
                 price: o.price.filter(|price| *price < TOO_DEAR).map_or(Price::ZERO, Price::from_dollars),
                 // An offering without a price is never launched, because it might cost anything.
                 available: o.is_available() && o.price.is_some_and(|price| price >= 0.0),
+                requirements: o.requirements,
                 reservation_capacity: o.reservation_capacity,
             })
             .collect(),
