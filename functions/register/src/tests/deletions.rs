@@ -12,13 +12,19 @@ use whittle_sim::SimPorts;
 use whittle_testkit::{InterceptedApiServer, Interceptor, TestWorld, after, joined};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
+/// With the finalizer that a Node has once it is registered.
+fn guarded(mut node: Node) -> Node {
+    node.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.to_owned()];
+    node
+}
+
 /// A world with a machine that serves, its Node and its NodeClaim.
 fn serving() -> (TestWorld, Claim) {
     let world = still();
     let serves = owned(after(&claim(), &[joined("n")], now()), "default-1");
     world.store(&serves);
     world.create(mirror(&serves));
-    world.create(ready(node()));
+    world.create(guarded(ready(node())));
     (world, serves)
 }
 
@@ -84,7 +90,7 @@ fn nothing_else_is_ever_drained() {
     };
     let (world, claim) = serving();
     is_left(&world, &claim, &Settings::default(), "nobody deleted anything");
-    let mut other = Node { metadata: whittle_api::ObjectMeta::named("other"), ..node() };
+    let mut other = guarded(Node { metadata: whittle_api::ObjectMeta::named("other"), ..node() });
     other.spec.provider_id = "aws:///z/i-2".into();
     world.create(other);
     delete_node(&world, "other");
@@ -107,7 +113,7 @@ fn a_claim_whose_node_is_not_known_is_left_to_sweep() {
     let launched = owned(claim(), "default-1");
     world.store(&launched);
     world.create(mirror(&launched));
-    world.create(ready(node()));
+    world.create(guarded(ready(node())));
     delete_node_claim(&world);
     delete_node(&world, "n");
     look(&world, &Settings::default());

@@ -1,7 +1,7 @@
 //! Pods that are deleted because a deadline leaves no more time.
 
 use super::over_sim::{Scene, ending, planned, running, serving};
-use super::{grace, owned_by, pod};
+use super::{grace, pod};
 use crate::LastPlanned;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
@@ -47,12 +47,11 @@ fn pods_are_deleted_many_at_once_since_each_loses_what_it_waits_for_others() {
     assert!(took < SignedDuration::from_millis(1_500), "{took:?}");
 }
 
-/// As that of a DaemonSet, which needs no place elsewhere, while the others wait for a plan.
 #[test]
 fn a_pod_that_needs_all_of_its_time_is_deleted_though_others_still_wait_for_a_plan() {
     let expired = Deletion { deadline: Some(at(100)), ..deletion(DeletionReason::Expired, at(0)) };
     let mut scene = Scene::of(&step(&serving(), &Event::DeletionRequested(expired), at(0)).unwrap());
-    scene.create(grace(owned_by(pod("agent"), "DaemonSet", "apps/v1"), 98));
+    scene.create(grace(running("agent"), 98));
     scene.create(running("web-0"));
     let done = |scene: &mut Scene, second: i64| {
         scene.set_time(second);
