@@ -391,8 +391,8 @@ fn has_to_look_again(running: &Running) -> bool {
     running.waited && running.method != Method::StaticDrift
 }
 
-/// Why a command that waited does not end its nodes any more: pods that have to move no longer have a place. Those of other commands move as
-/// well, unless their replacements are still starting: until then they stay. Pure.
+/// Why a command that waited does not end its nodes any more: pods that have to move no longer have a place. Those of other commands move
+/// as well, unless their replacements are still starting: until then they stay. Pure.
 pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Running, known: &Disruptions) -> Option<String> {
     if !has_to_look_again(running) {
         return None;

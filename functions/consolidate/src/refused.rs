@@ -96,8 +96,8 @@ pub(crate) fn refusal_of(claim: &Claim) -> Option<&str> {
     is_refused.then_some(launched.message.as_str())
 }
 
-/// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up, or the Node of
-/// one takes no pods. What EC2 has not in stock fails at the first attempt, and something else is planned then.
+/// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up, or the Node
+/// of one takes no pods. What EC2 has not in stock fails at the first attempt, and something else is planned then.
 pub(crate) fn refused_launch<'a>(snapshot: &'a Snapshot, running: &Running) -> Option<Refused<'a>> {
     running.replacements.iter().find_map(|replacement| {
         let claim = &find_claim(snapshot, &replacement.key.name)?.value;

@@ -8,8 +8,8 @@ use whittle_model::state::StateNode;
 use whittle_solver::solve;
 
 /// Pods of `nodes` that no machine which serves has room for, as `namespace/name`, sorted: a pod that would need another machine has no
-/// place. `going` are all nodes that may go by now, whose pods move as well and which take none. Pods of `staying` run where they are for as
-/// long as the machines that are to replace theirs are starting: they take no room, though their nodes are marked for deletion already.
+/// place. `going` are all nodes that may go by now, whose pods move as well and which take none. Pods of `staying` run where they are for
+/// as long as the machines that are to replace theirs are starting: they take no room, though their nodes are marked for deletion already.
 ///
 /// Pods that are pending come before them, if a plan has it so: kube-scheduler binds those at once. Where the reference packing finds no
 /// place, the one that decisions are made with is tried, since no packing is kube-scheduler's own.

@@ -85,7 +85,7 @@ struct Awaited {
 }
 
 /// What daemons still take of a node: each that runs there, less what its own pods have there already. What a pod of another has, as of an
-/// older template or of a DaemonSet that no longer exists, makes no room for it, nor does one of its own that has failed (ours).
+/// older template or of a DaemonSet that no longer exists, makes no room for it, nor does one of its own that has failed (scheduling 13.4).
 fn awaited(input: &Input<'_>, node: &StateNode, known: &Requirements, daemons: &[Daemon<'_>]) -> Awaited {
     let mut out = Awaited::default();
     if daemons.is_empty() {

@@ -54,7 +54,8 @@ pub const TAKES_NO_PODS: &str = "the Node that was launched in its place is cord
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacementRefused {
     pub until: Timestamp,
-    /// What EC2 said of what was asked for, or [`TAKES_NO_PODS`]; `None` if a quota of the account is used up, which keeps no drifted node (ADR 0024).
+    /// What EC2 said of what was asked for, or [`TAKES_NO_PODS`]; `None` if a quota of the account is used up, which keeps no drifted node
+    /// (ADR 0024).
     pub message: Option<String>,
 }
 
