@@ -266,7 +266,8 @@ where
         };
     }
     let start = Instant::now();
-    let mut outcome = handler(shell, &work).await;
+    // On the heap: the compiler follows what a function awaits to a limited depth, and the loop's own layers count.
+    let mut outcome = Box::pin(handler(shell, &work)).await;
     if let Some(doorbell) = doorbell_of_tick {
         outcome = handed_over(&shell.queues, doorbell, outcome).await;
     }
