@@ -5,10 +5,10 @@ use crate::{Rights, Run};
 use crate::{metrics, progress, time_left};
 use futures::future::try_join_all;
 use std::collections::BTreeMap;
-use whittle_api::k8s::Taint;
+use whittle_api::k8s::{Pod, Taint};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Function, HELD_BACK, NOMINATION, Phase, Stored};
-use whittle_disruption::{LedgerEntry, record_move, without_arrivals, without_nodes};
+use whittle_disruption::{Arrival, LedgerEntry, arrival_on, record_move, without_arrivals, without_nodes};
 use whittle_model::disruption::{Command, Method, Reason, Removal, Savings};
 use whittle_model::state::StateNode;
 use whittle_ports::metrics::FailedRuns;
@@ -125,15 +125,8 @@ impl<P: Rights> Run<'_, P> {
     /// considered, and owners may have protected theirs. Returns the remaining command.
     async fn recheck(&mut self, snapshot: &Snapshot, command: &Command) -> Result<Option<Command>, HandleError> {
         let recheck = Safeguard::LookedAtClosed.stops(command.method.reason() != Reason::Drifted);
-        let rechecked = if recheck { &command.removals } else { &[][..] };
-        let mut pods = Vec::new();
-        for some in rechecked.chunks(READ_CONCURRENCY) {
-            let reads = some.iter().map(|removal| self.ports.cluster().read(&self.lease.cluster, Scope::Pods, Some(&removal.node)));
-            for read in try_join_all(reads).await? {
-                pods.extend(read.unreadable_pods().cloned());
-                pods.extend(read.pods);
-            }
-        }
+        let rechecked: Vec<&str> = command.removals.iter().filter(|_| recheck).map(|removal| removal.node.as_str()).collect();
+        let pods = self.pods_on(&rechecked).await?;
         let (left, arrivals) = without_arrivals(command, &pods, snapshot.now);
         let kept = |removal: &&Removal| left.as_ref().is_none_or(|left| left.removals.iter().all(|one| one.node != removal.node));
         for removal in command.removals.iter().filter(kept) {
@@ -144,6 +137,34 @@ impl<P: Rights> Run<'_, P> {
         }
         metrics::validation_failed(&mut self.report, command.method, arrivals.len());
         Ok(left)
+    }
+
+    /// Why a command that another run began, and died, does not go on: what that run saw of the pods on its nodes is not recorded, and may be
+    /// old. Empty nodes are read again, and for the pods of others places are looked for again before the nodes are deleted (ADR 0072).
+    pub(crate) async fn occupied_since(&self, running: &mut Running, now: Timestamp) -> Result<Option<Arrival>, HandleError> {
+        if running.closed || running.method == Method::StaticDrift {
+            return Ok(None);
+        }
+        running.waited = true;
+        if running.method.reason() != Reason::Empty {
+            return Ok(None);
+        }
+        let nodes: Vec<&str> = running.removals.iter().map(|machine| machine.node.as_str()).collect();
+        let pods = self.pods_on(&nodes).await?;
+        Ok(arrival_on(nodes, &pods, now))
+    }
+
+    /// The pods on these nodes, as the API server has them now.
+    async fn pods_on(&self, nodes: &[&str]) -> Result<Vec<Pod>, HandleError> {
+        let mut pods = Vec::new();
+        for some in nodes.chunks(READ_CONCURRENCY) {
+            let reads = some.iter().map(|node| self.ports.cluster().read(&self.lease.cluster, Scope::Pods, Some(node)));
+            for read in try_join_all(reads).await? {
+                pods.extend(read.unreadable_pods().cloned());
+                pods.extend(read.pods);
+            }
+        }
+        Ok(pods)
     }
 
     async fn taint(&self, node: &str) -> Result<(), HandleError> {

@@ -156,6 +156,10 @@ impl<P: Rights> Run<'_, P> {
                 return Ok(Some(Outcome::RolledBack));
             }
         };
+        if let Some(arrival) = self.occupied_since(running, snapshot.now).await? {
+            self.roll_back(snapshot, running, &arrival.to_string()).await?;
+            return Ok(Some(Outcome::RolledBack));
+        }
         self.launch(running).await?;
         self.notes.extend(publish::launching(running));
         running.stored = true;
@@ -380,8 +384,9 @@ fn are_initialized(snapshot: &Snapshot, running: &Running) -> bool {
     running.replacements.iter().all(|replacement| is_initialized(&replacement.key.name))
 }
 
-/// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead. Meanwhile the
-/// room of its replacements was kept for nobody (ADR 0072). What replaces a machine of a static pool is not launched for its pods. Pure.
+/// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead, or the run that
+/// began it died. Meanwhile the room for their pods was kept for nobody (ADR 0072). What replaces a machine of a static pool is not launched
+/// for its pods. Pure.
 fn has_to_look_again(running: &Running) -> bool {
     running.waited && running.method != Method::StaticDrift
 }

@@ -70,7 +70,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use arrivals::{Arrival, without_arrivals, without_nodes};
+pub use arrivals::{Arrival, arrival_on, without_arrivals, without_nodes};
 pub use balanced::PoolScore;
 pub use budgets::{BudgetError, BudgetState, limit as budget_limit};
 pub use conditions::ClaimConditions;

@@ -15,7 +15,7 @@ use whittle_testkit::{TestWorld, at, begun, key, machine, pool_named, stored};
 use whittle_units::{Quantity, Resources};
 
 /// A pod that runs on a node and asks for so many cores.
-fn pod(name: &str, node: &str, cpu: i64) -> Pod {
+pub(super) fn pod(name: &str, node: &str, cpu: i64) -> Pod {
     let mut pod = Pod { metadata: ObjectMeta::namespaced("default", name), ..Pod::default() };
     pod.metadata.uid = format!("uid-{name}");
     node.clone_into(&mut pod.spec.node_name);
@@ -36,7 +36,7 @@ fn new_node(ready: ConditionStatus) -> Node {
 }
 
 /// A world in which a pod of two cores is to move to the replacement, of which others have `taken` so many.
-fn world(taken: i64, ready: ConditionStatus) -> TestWorld {
+pub(super) fn world(taken: i64, ready: ConditionStatus) -> TestWorld {
     let world = leaving::world(None);
     world.create(pool_named("default"));
     world.create(new_node(ready));

@@ -1,11 +1,11 @@
 //! Commands whose run died after it had stored them, and that a later run goes on with.
 
-use super::{claim, command, leaving, running, snapshot_of};
+use super::{claim, command, displaced, leaving, running, snapshot_of};
 use crate::Run;
 use crate::state::{Disruptions, Running};
 use futures::executor::block_on;
-use whittle_api::conditions;
 use whittle_api::k8s::Node;
+use whittle_api::{ConditionStatus, OwnerReference, conditions};
 use whittle_claims::{Claim, Function, Revision, Stored};
 use whittle_model::disruption::{Command, Method, Removal};
 use whittle_model::scheduling::NewClaim;
@@ -44,6 +44,46 @@ fn a_command_that_nobody_went_on_with_in_time_deletes_nothing() {
     assert!(is_deleted(&world));
     let (world, _) = resumed(-601, Vec::new());
     assert_eq!((is_deleted(&world), is_open(&world)), (false, true));
+}
+
+/// The pod on the node is a workload's, or a DaemonSet's.
+fn empty_node_with(is_daemon: bool) -> (bool, bool, Report) {
+    let world = leaving::world(None);
+    let mut arrived = displaced::pod("web", "node-old", 1);
+    if is_daemon {
+        let owner = OwnerReference { kind: "DaemonSet".to_owned(), controller: Some(true), ..OwnerReference::default() };
+        arrived.metadata.owner_references = vec![owner].into();
+    }
+    world.create(arrived);
+    let begun = Running { stored: false, method: Method::Emptiness, started_at: at(-90), ..running(Vec::new()) };
+    let report = leaving::pass(&world, begun);
+    (world.claim(&key("old")).deletion.is_some(), is_open(&world), report)
+}
+
+/// The run that began it may have read a list that did not have the pod yet, or somebody has opened the node since.
+#[test]
+fn an_empty_node_is_never_deleted_by_a_later_run_once_it_has_a_pod() {
+    let (is_deleted, is_open, report) = empty_node_with(false);
+    assert_eq!((is_deleted, is_open, report.counted("rolled_back")), (false, true, 1));
+    let told = "Kept after all: pod default/web was bound since";
+    assert!(report.decisions.iter().any(|one| one.subject == "node/node-old" && one.message == told), "{:?}", report.decisions);
+}
+
+#[test]
+fn an_empty_node_is_deleted_by_a_later_run_while_it_is_empty() {
+    let (is_deleted, is_open, report) = empty_node_with(true);
+    assert_eq!((is_deleted, is_open, report.counted("rolled_back")), (true, false, 0));
+}
+
+/// The run that began it placed them, and has not recorded where.
+#[test]
+fn a_later_run_deletes_nodes_only_while_their_pods_have_places() {
+    for (taken, deletes) in [(1, true), (3, false)] {
+        let world = displaced::world(taken, ConditionStatus::True);
+        let report = leaving::pass(&world, Running { stored: false, started_at: at(-90), ..running(Vec::new()) });
+        assert_eq!(world.claim(&key("old")).deletion.is_some(), deletes, "{taken}");
+        assert_eq!(report.counted("displaced"), u64::from(!deletes), "{taken}");
+    }
 }
 
 /// The mark that another command had left on it is of another time, by which plans would take its pods for pods that stay.

@@ -349,9 +349,9 @@ impl World {
             }
             let tainted_at =
                 self.monitor.node_states.get(&node).filter(|state| state.tainted).map_or(self.now(), |state| state.tainted_changed);
-            // A node is checked once more after it was tainted.
-            let before =
-                tainted_at.checked_sub(if self.faults.stale_reads > 0 { STALE_ANSWER } else { BOUND_MARGIN }).unwrap_or(tainted_at);
+            // A node is checked once more after it was tainted, which may be long ago, while answers were stale that are not any more.
+            let was_stale = self.history.stale_at.is_some_and(|stale_at| tainted_at <= stale_at);
+            let before = tainted_at.checked_sub(if was_stale { STALE_ANSWER } else { BOUND_MARGIN }).unwrap_or(tainted_at);
             let bound_before = |pod: &&Pod| is_rescheduled(pod) && !pod.metadata.is_deleting() && was_bound(pod, before);
             let pod = self.cluster.objects.pods_on(&node).find(bound_before).map(|pod| pod.metadata.key());
             if let Some(pod) = pod.filter(|_| reason == Empty) {

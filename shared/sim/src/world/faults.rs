@@ -150,6 +150,8 @@ impl Faults {
 pub(crate) struct History {
     states: VecDeque<(Timestamp, Objects)>,
     partial_at: Option<Timestamp>,
+    /// When the last stale answer was given.
+    pub(crate) stale_at: Option<Timestamp>,
     /// Unreadable objects, and until when.
     pub(super) hidden: HiddenObjects,
     /// The copy of the table to be restored.
@@ -252,6 +254,7 @@ impl World {
         if self.history.states.is_empty() || !self.fault_occurs(stale) {
             return read(&self.cluster.objects);
         }
+        self.history.stale_at = Some(self.now());
         let age = i64::try_from(self.dice.below(Stream::Faults, STALE_OBJECTS_MS_MAX)).unwrap_or(0);
         let then = self.now().checked_sub(SignedDuration::from_millis(age)).unwrap_or(Timestamp::MIN);
         let state = self.history.states.iter().rev().find(|(at, _)| *at <= then).map_or(&self.cluster.objects, |(_, objects)| objects);
