@@ -3,7 +3,7 @@
 use crate::adopt;
 use crate::compare::{Findings, SweepInput};
 use crate::sightings::{SIGHTING_INTERVAL, Sightings};
-use crate::uninstall::is_released;
+use crate::uninstall::{is_released, is_tagged_released};
 use crate::unreadable;
 use std::collections::BTreeSet;
 use whittle_api::k8s::{Kind, Node};
@@ -40,7 +40,7 @@ pub(crate) fn find_orphans(input: &SweepInput<'_>, sightings: &mut Sightings<'_>
     let ended: BTreeSet<&str> = input.claims.iter().filter_map(|claim| claim.value.instance()).map(InstanceId::as_str).collect();
     for instance in input.instances {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
-        let tagged = tagged && !is_shared(instance) && !is_released(instance);
+        let tagged = tagged && !is_shared(instance) && !is_released(instance, &input.index);
         let young = input.now.duration_since(instance.launched_at) < INSTANCE_GRACE;
         let under_way = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| launching.contains(batch.as_str()));
         let under_way = Safeguard::LaunchUnderWay.stops(under_way);
@@ -61,6 +61,8 @@ pub(crate) fn find_orphans(input: &SweepInput<'_>, sightings: &mut Sightings<'_>
         match adopt::find_adoptable(instance, &input.index).filter(|_| !ended.contains(instance.id.as_str())) {
             Some(found) => adopt::confirm(found, input.objects, sightings, out),
             None if named_by_objects.contains(instance.provider_id().as_str()) => {}
+            // The user may have it already: an old list may show its Node as it was.
+            None if is_tagged_released(instance) => {}
             None if sightings.is_confirmed(format!("instance/{} without claim", instance.id), SIGHTING_INTERVAL) => {
                 out.orphans.push(instance.clone());
             }

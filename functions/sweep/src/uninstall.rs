@@ -115,9 +115,22 @@ impl Remaining {
     }
 }
 
-/// Whether an earlier run released the instance, by its tag.
-pub(crate) fn is_released(instance: &Instance) -> bool {
+/// Whether an earlier run began to release the instance, by its tag.
+pub(crate) fn is_tagged_released(instance: &Instance) -> bool {
     instance.tags.contains_key(labels::TAG_LET_GO)
+}
+
+/// Whether an earlier run released the instance. Its tag is set before its Nodes are released: one that our finalizer still holds was not,
+/// because that run ended there or the Node was being deleted. Its claim is drained or released then; without one it is a machine of ours.
+pub(crate) fn is_released(instance: &Instance, index: &Index<'_>) -> bool {
+    is_tagged_released(instance) && !holds_node(&instance.provider_id(), index)
+}
+
+/// Whether our finalizer holds a Node of a machine.
+fn holds_node(provider_id: &ProviderId, index: &Index<'_>) -> bool {
+    let id = provider_id.as_str();
+    let hidden = index.objects.unreadable_of(Node::KIND).filter(|odd| odd.provider_id.as_str() == id).map(|odd| &odd.metadata);
+    index.nodes_at(id).iter().map(|node| &node.metadata).chain(hidden).any(adopt::has_finalizer)
 }
 
 /// Begins an uninstallation, or only reports what it would do.
@@ -180,7 +193,7 @@ async fn read_remaining<P: Rights>(
     let index = Index::of(&claims, &unreadable, &objects, &[]);
     let ours = |instance: &Instance| {
         let tagged = [labels::NODE_POOL, labels::EC2_NODE_CLASS].iter().all(|key| instance.tags.contains_key(*key));
-        tagged && adopt::is_ours(instance, &index) && instance.is_alive() && !is_released(instance)
+        tagged && adopt::is_ours(instance, &index) && instance.is_alive() && !is_released(instance, &index)
     };
     let is_named_by_other = |instance: &Instance| {
         let id = instance.provider_id();
@@ -190,7 +203,7 @@ async fn read_remaining<P: Rights>(
     let of_machine =
         |node_claim: &NodeClaim| match machines.iter().find(|instance| instance.provider_id().as_str() == node_claim.status.provider_id) {
             Some(instance) if hand_over::is_handed_over(instance) => OfMachine::HandedOver,
-            Some(instance) if is_released(instance) => OfMachine::Released,
+            Some(instance) if is_released(instance, &index) => OfMachine::Released,
             _ => OfMachine::Unreleased,
         };
     let has_claim = |name: &str| index.has_claim(name) || half_handed_over.iter().any(|(known, _)| known == name);
@@ -343,7 +356,7 @@ impl<P: Rights> Leaving<'_, P> {
         outcome
     }
 
-    /// Releases a machine that has no claim. Its tag comes last: nothing looks at its Nodes any more once it has that.
+    /// Releases a machine that has no claim. Its tag comes last: until then it counts as ours, whatever lists show.
     async fn release_unclaimed_machine(&self, instance: &Instance) -> Result<(), HandleError> {
         let nodes = nodes_of(&instance.provider_id(), self.objects);
         if release_nodes(self.ports, self.cluster, &nodes).await? { tag_released(self.ports, &instance.id).await } else { Ok(()) }

@@ -129,7 +129,7 @@ impl World {
         claim.deletion.is_none() && record.is_some_and(|record| record.value.nodes == LeftNodes::HandOver)
     }
 
-    /// Whether an uninstallation lets go a machine that has no claim: its tag comes after its Node, because nobody would come back to that.
+    /// Whether an uninstallation lets go a machine that has no claim: its tag comes after its Node.
     fn is_let_go_unclaimed(&self, id: &InstanceId) -> bool {
         let record = self.store.read::<Uninstall>(&self.cluster.name, Uninstall::NAME, self.now()).ok().flatten();
         self.store.owner(id).is_none() && record.is_some_and(|record| record.value.nodes == LeftNodes::Keep)

@@ -235,6 +235,54 @@ fn a_machine_of_an_ended_claim_is_terminated_again() {
     assert_eq!((second.adopt.len(), ids(&second.orphans)), (0, vec!["i-1"]));
 }
 
+/// The cluster of a machine that is tagged as released, after the table was lost.
+fn tagged_released() -> Scene {
+    change(lost(), |scene| {
+        scene.instances[0].tags.insert(labels::TAG_LET_GO.into(), "since".into());
+    })
+}
+
+/// A finalizer on the Node of a scene.
+fn held(scene: &mut Scene) {
+    scene.objects.nodes[0].metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
+}
+
+/// Its tag comes before its Node: a run ended between them, or the Node was being deleted.
+#[test]
+fn a_machine_that_is_tagged_as_released_is_adopted_while_our_finalizer_holds_its_node() {
+    for is_deleting in [false, true] {
+        let half_released = change(change(tagged_released(), held), |scene| {
+            scene.objects.nodes[0].metadata.deletion_timestamp = is_deleting.then(|| at(50));
+        });
+        let (first, second) = half_released.twice(30);
+        assert!(first.adopt.is_empty() && first.orphans.is_empty(), "never at the first sighting");
+        assert_eq!((ids(second.adopt.iter().map(|found| &found.instance)), second.orphans.len()), (vec!["i-1"], 0), "{is_deleting}");
+    }
+}
+
+#[test]
+fn a_machine_that_was_released_is_neither_adopted_nor_collected() {
+    let mut ended = serving();
+    ended.phase = whittle_claims::Phase::Gone { machine: Some(machine("i-1")), since: at(50) };
+    ended.key.name = "another".into();
+    let scenes = [
+        tagged_released(),
+        change(tagged_released(), |scene| scene.objects.nodes.clear()),
+        change(tagged_released(), |scene| scene.objects.node_claims.clear()),
+        // Its claim has ended with its release, and an old list shows its Node as it was.
+        change(change(tagged_released(), held), |scene| {
+            scene.objects.node_claims.clear();
+            scene.claims = vec![ended];
+        }),
+    ];
+    for (number, scene) in scenes.into_iter().enumerate() {
+        let (first, second) = scene.twice(900);
+        for found in [&first, &second] {
+            assert!(found.adopt.is_empty() && found.orphans.is_empty(), "{number}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn an_abandoned_nodeclaim_is_released_and_a_standalone_one_gets_a_claim() {
     let unlaunched = |is_standalone: bool| {

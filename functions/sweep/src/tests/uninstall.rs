@@ -313,8 +313,23 @@ fn a_node_that_is_being_deleted_unseen_is_never_released() {
 /// It would vanish with its finalizer, while its machine runs on.
 #[test]
 fn a_machine_without_a_claim_whose_node_is_being_deleted_is_drained_and_never_released() {
+    drained_without_a_claim(false);
+}
+
+/// The list lacked its Node when its release began, so that it has the tag already. Then the table lost its claim.
+#[test]
+fn a_machine_without_a_claim_whose_release_met_a_node_that_is_being_deleted_is_drained() {
+    drained_without_a_claim(true);
+}
+
+/// A machine whose Node is being deleted is drained, whether it is tagged as released or not.
+#[track_caller]
+fn drained_without_a_claim(is_tagged: bool) {
     let mut simulation = still();
     let running = super::over_sim::start_machine(&simulation);
+    if is_tagged {
+        tag_let_go(&simulation, &running);
+    }
     let id = simulation.world().region.machines[&running].instance.provider_id();
     let mut own = node(true);
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
@@ -330,7 +345,7 @@ fn a_machine_without_a_claim_whose_node_is_being_deleted_is_drained_and_never_re
         simulation.run_for(SignedDuration::from_mins(1));
         tick(&simulation);
     }
-    assert!(!is_let_go(&simulation, &running));
+    assert_eq!(is_let_go(&simulation, &running), is_tagged);
     let claims = block_on(simulation.ports().list(&ClusterName::new("c"))).unwrap();
     let [claim] = &claims[..] else { panic!("one for the machine: {claims:?}") };
     assert_eq!((claim.value.phase.name(), claim.value.instance()), ("Draining", Some(&running)));
@@ -411,12 +426,28 @@ fn a_launch_in_progress_is_awaited_and_then_given_up() {
 
 #[test]
 fn a_machine_without_a_claim_is_released_and_its_nodeclaim_deleted() {
+    released_without_a_claim(false);
+}
+
+/// A run ended after the tag, before the Node. Then the table lost its claim.
+#[test]
+fn a_machine_without_a_claim_whose_release_ended_at_its_tag_is_released_with_its_node() {
+    released_without_a_claim(true);
+}
+
+/// A machine is released with its Node and its NodeClaim, whether it is tagged as released or not.
+#[track_caller]
+fn released_without_a_claim(is_tagged: bool) {
     let simulation = still();
     let mut own = node(true);
     own.metadata.finalizers = vec![labels::TERMINATION_FINALIZER.into()];
     own.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
+    own.spec.taints = vec![Taint::new(labels::DISRUPTED_TAINT, TaintEffect::NoSchedule)];
     with_pool(&simulation, own);
     let running = super::over_sim::start_machine(&simulation);
+    if is_tagged {
+        tag_let_go(&simulation, &running);
+    }
     let mut shown = mirror(&registered());
     shown.status.provider_id = simulation.world().region.machines[&running].instance.provider_id().as_str().into();
     simulation.world().cluster.objects.change::<Node>("n", |node| node.spec.provider_id.clone_from(&shown.status.provider_id));
@@ -429,7 +460,7 @@ fn a_machine_without_a_claim_is_released_and_its_nodeclaim_deleted() {
     assert!(instance.is_alive() && instance.tags.contains_key(labels::TAG_LET_GO));
     assert!(world.cluster.objects.get::<NodeClaim>("default-1").is_none());
     let node = world.cluster.objects.get::<Node>("n").unwrap();
-    assert!(!node.metadata.is_deleting() && node.metadata.finalizers.is_empty());
+    assert!(!node.metadata.is_deleting() && node.metadata.finalizers.is_empty() && node.spec.taints.is_empty());
 }
 
 #[test]
@@ -475,6 +506,13 @@ fn a_claim_whose_machine_is_gone_is_deleted_and_a_young_one_awaited() {
 /// Whether a machine is tagged as released.
 fn is_let_go(simulation: &TestWorld, machine: &InstanceId) -> bool {
     simulation.world().region.machines[machine].instance.tags.contains_key(labels::TAG_LET_GO)
+}
+
+/// Tags a machine as released.
+fn tag_let_go(simulation: &TestWorld, machine: &InstanceId) {
+    let mut world = simulation.world();
+    let machine = world.region.machines.get_mut(machine).unwrap();
+    machine.instance.tags.insert(labels::TAG_LET_GO.to_owned(), "since".to_owned());
 }
 
 /// Stores what became of a claim.
