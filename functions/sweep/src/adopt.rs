@@ -41,10 +41,11 @@ pub(crate) fn is_marked(node_claim: &NodeClaim) -> bool {
     node_claim.metadata.annotation(labels::MANAGED) == Some("true")
 }
 
-/// Whether Whittle started an instance: Karpenter sets the other tags as well.
+/// Whether Whittle started an instance: Karpenter sets the other tags as well. An empty launch tag says that it was handed over, whatever
+/// its NodeClaim says: a write that began before that may have marked it once more.
 pub(crate) fn is_ours(instance: &Instance, index: &Index<'_>) -> bool {
-    let launched = instance.tags.get(labels::TAG_LAUNCH).is_some_and(|batch| !batch.is_empty());
-    launched || index.node_claims_at(instance.provider_id().as_str()).iter().any(|node_claim| is_marked(node_claim))
+    let is_named = || index.node_claims_at(instance.provider_id().as_str()).iter().any(|node_claim| is_marked(node_claim));
+    instance.tags.get(labels::TAG_LAUNCH).map_or_else(is_named, |batch| !batch.is_empty())
 }
 
 /// Whether the user hands over a machine of Karpenter: by its NodePool, or by its NodeClaim alone.
@@ -123,6 +124,13 @@ pub(crate) fn abandoned(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, o
         }
         // Plans wait until what is recorded here is old: it is recorded as well while nothing can be done about it.
         sightings.is_due(Sighting::unclaimed(name), UNCLAIMED_EXPIRY);
+        // A late write marked it again. Plans wait for it until that is undone.
+        if is_whole && hand_over::is_machine_handed_over(node_claim, &input.index) {
+            if sightings.is_confirmed(format!("nodeclaim/{name} of a machine that was handed over"), SIGHTING_INTERVAL) {
+                out.handed_over.push(name.clone());
+            }
+            continue;
+        }
         // EC2 not showing a machine of a shifted zone proves nothing.
         if !is_whole || has_machine(node_claim, input) || input.shifted.are_of(&node_claim.metadata.labels) {
             continue;

@@ -129,6 +129,8 @@ pub(crate) struct Findings {
     pub(crate) join: Vec<(ClaimName, String)>,
     /// Confirmed: managed NodeClaims with neither claim nor machine.
     pub(crate) abandoned: Vec<String>,
+    /// Confirmed: NodeClaims without a claim that are marked although their machine was handed over.
+    pub(crate) handed_over: Vec<String>,
     /// Confirmed: mirrors and Nodes whose claim and machine are gone. They are being deleted, or nobody could delete the Node yet.
     pub(crate) release_mirrors: Vec<String>,
     pub(crate) release_nodes: Vec<String>,

@@ -1,19 +1,29 @@
 //! Hands machines over to Karpenter: NodeClaim, Node and finalizers stay, and only what marks them as Whittle's goes (ADR 0026).
 //!
 //! The end of the claim is stored first. From then on no function of Whittle changes the objects, and what is left to do follows from
-//! the claim and the mark of its NodeClaim, whatever was interrupted.
+//! the claim and the mark of its NodeClaim, whatever was interrupted. A write that began before may still mark the NodeClaim again: then
+//! the empty tag of the machine counts, also if the table has been lost since.
 
 use crate::Rights;
 use crate::adopt;
+use crate::index::Index;
+use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ClusterObjects, labels};
 use whittle_claims::{Claim, DecisionKind, Event, Stored, mirror, step};
 use whittle_ec2::instance::Instance;
 use whittle_ports::{Clock, CloudErrorKind, ClusterError, HandleError, InstanceTags, Mirrors, Report, save};
-use whittle_units::{ClusterName, InstanceId};
+use whittle_units::{ClusterName, InstanceId, ProviderId};
 
 /// Whether an instance was handed over: no tag shows any more that Whittle started it.
 pub(crate) fn is_handed_over(instance: &Instance) -> bool {
     instance.tags.get(labels::TAG_LAUNCH).is_some_and(String::is_empty)
+}
+
+/// Whether the machine of a NodeClaim was handed over and runs.
+pub(crate) fn is_machine_handed_over(node_claim: &NodeClaim, index: &Index<'_>) -> bool {
+    let id = ProviderId::new(node_claim.status.provider_id.as_str()).instance_id();
+    let instance = id.ok().and_then(|id| index.instance(&id));
+    instance.is_some_and(|instance| instance.is_alive() && is_handed_over(instance))
 }
 
 /// Machines whose claims ended because they were handed over, with the names of their NodeClaims, which are still marked.

@@ -55,6 +55,11 @@ impl<P: Rights> Executor<'_, P> {
                 report.decide(ports.clock().now(), DecisionKind::Kept, format!("nodeclaim/{name}"), message);
             }
         }
+        for name in findings.handed_over.iter().take_while(|_| has_time()) {
+            if self.keep_failure(ports.cluster().hand_over_mirror(cluster, name).await).is_some() {
+                report.count("marks_removed");
+            }
+        }
         for name in findings.release_mirrors.iter().take_while(|_| has_time()) {
             if self.awaits_claim_denial(name, report).await {
                 continue;

@@ -10,9 +10,11 @@ use whittle_api::conditions::INITIALIZED;
 use whittle_api::k8s::{Kind as _, Node};
 use whittle_api::karpenter::{NodeClaim, NodeClaimStatus, Requirement};
 use whittle_api::{ObjectMeta, OwnerReference, Unreadable, labels};
-use whittle_claims::{Claim, ClaimKey, DeletionReason, Event, Sighting, annotations_of, holds, labels_of, mirror, step};
+use whittle_claims::{
+    Claim, ClaimKey, DeletionReason, Event, LeftNodes, Sighting, UninstallRequest, annotations_of, holds, labels_of, mirror, step,
+};
 use whittle_ec2::instance::Instance;
-use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
+use whittle_ports::{Adapters, ClaimStore, Leases, Mirrors, Report, Settings};
 use whittle_sim::Simulation;
 use whittle_testkit::{TestWorld, at, machine, pool_named};
 use whittle_units::{ClusterName, Quantity, SignedDuration};
@@ -577,6 +579,56 @@ fn a_machine_that_cannot_be_tagged_gets_no_claim() {
         executor.failure
     });
     assert!(failure.is_some() && claims(&simulation).is_empty(), "{failure:?}");
+}
+
+/// Whose a machine without a claim is, of which the NodeClaim says that it is Whittle's.
+#[test]
+fn the_launch_tag_counts_more_than_the_mark_of_the_nodeclaim() {
+    let check = |tag: Option<&str>, adopted: usize, unmarked: &[&str]| {
+        let scene = change(lost(), |scene| {
+            let tags = &mut scene.instances[0].tags;
+            tags.remove(labels::TAG_LAUNCH);
+            tags.extend(tag.map(|tag| (labels::TAG_LAUNCH.to_owned(), tag.to_owned())));
+        });
+        let (first, second) = scene.twice(30);
+        assert_eq!((first.adopt.len(), first.handed_over.len()), (0, 0), "{tag:?}");
+        assert_eq!((second.adopt.len(), second.orphans.len(), second.abandoned.len()), (adopted, 0, 0), "{tag:?}");
+        assert_eq!(second.handed_over, unmarked, "{tag:?}");
+    };
+    check(Some("batch"), 1, &[]);
+    check(None, 1, &[]);
+    check(Some(""), 0, &["default-1"]);
+}
+
+/// Violations that tell of the adoption of a machine of Karpenter's.
+fn wrongly_adopted(simulation: &Simulation) -> Vec<String> {
+    simulation.world().violations.iter().filter(|text| text.contains("was adopted")).cloned().collect()
+}
+
+/// Another run had read the claim before it ended, and wrote its NodeClaim after all else; then the table was lost.
+#[test]
+fn a_machine_that_was_handed_over_is_never_adopted_for_a_late_mark() {
+    let mut simulation = world_of(Some(&serving()));
+    let ports = simulation.ports();
+    let request = UninstallRequest { cluster: ClusterName::new("c"), nodes: LeftNodes::HandOver, dry_run: false };
+    let report = block_on(crate::uninstall(Adapters::all(&ports), &Settings::default(), &request)).unwrap();
+    assert_eq!(report.counted("handed_over_to_karpenter"), 1);
+    let object = || simulation.get::<NodeClaim>("default-1").unwrap().metadata;
+    assert_eq!(object().annotation(labels::MANAGED), None);
+    block_on(ports.apply_mirror(&request.cluster, &mirror(&serving()))).unwrap();
+    assert!(object().annotation(labels::MANAGED).is_some());
+    simulation.world().restore_table(); // of which there is no copy
+    for (unmarked, is_marked) in [(0, true), (1, false), (0, false)] {
+        let report = sweep(&simulation);
+        assert_eq!((report.counted("adopted"), report.counted("collected"), report.counted("marks_removed")), (0, 0, unmarked));
+        let left = simulation.get::<NodeClaim>("default-1").unwrap().metadata;
+        assert_eq!((left.annotation(labels::MANAGED).is_some(), left.is_deleting()), (is_marked, false));
+        assert_eq!(left.finalizers, [labels::TERMINATION_FINALIZER]);
+        simulation.run_for(SignedDuration::from_secs(60));
+    }
+    assert!(claims(&simulation).is_empty());
+    assert!(simulation.world().region.machines.values().all(|machine| machine.instance.is_alive()));
+    assert_eq!(wrongly_adopted(&simulation), Vec::<String>::new());
 }
 
 #[test]
