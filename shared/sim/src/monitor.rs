@@ -94,6 +94,10 @@ impl World {
         self.monitor.noticed.clear();
         self.monitor.launched_for.clear();
         self.monitor.kept_since = None;
+        // Of a hand-over that had ended the claim alone nobody knows any more: the machine is Whittle's again.
+        let machines = &self.region.machines;
+        let launch = |id: &InstanceId| machines.get(id).and_then(|machine| machine.instance.tags.get(labels::TAG_LAUNCH));
+        self.monitor.karpenter_machines.retain(|id| launch(id).is_none_or(String::is_empty));
         let forgotten = self.forgotten_adoptions();
         self.monitor.karpenter_machines.extend(forgotten);
     }

@@ -631,6 +631,23 @@ fn a_machine_that_was_handed_over_is_never_adopted_for_a_late_mark() {
     assert_eq!(wrongly_adopted(&simulation), Vec::<String>::new());
 }
 
+/// Only the lost table knew that it was handed over: neither its tag nor its NodeClaim had been changed.
+#[test]
+fn a_machine_whose_hand_over_had_ended_its_claim_alone_is_adopted_after_a_loss() {
+    let mut simulation = world_of(Some(&serving()));
+    let ports = simulation.ports();
+    simulation.world().uninstall(LeftNodes::HandOver);
+    let known = block_on(ports.get(&whittle_testkit::key("default-1"))).unwrap().unwrap();
+    let mut ended = step(&known.value, &Event::LetGo, at(120)).unwrap();
+    ended.annotations.insert(labels::HANDED_OVER.into(), "true".into());
+    block_on(ports.update(&ended, known.revision)).unwrap();
+    simulation.world().restore_table();
+    assert_eq!(sweep(&simulation).counted("adopted"), 0);
+    simulation.run_for(SignedDuration::from_secs(60));
+    assert_eq!(sweep(&simulation).counted("adopted"), 1);
+    assert_eq!(wrongly_adopted(&simulation), Vec::<String>::new());
+}
+
 #[test]
 fn a_restored_waiting_claim_gets_its_machine() {
     let mut simulation = world_of(Some(&planned()));
