@@ -139,8 +139,9 @@ impl<P: Rights> Run<'_, P> {
         Ok(left)
     }
 
-    /// Why a command that another run began, and died, does not go on: what that run saw of the pods on its nodes is not recorded, and may be
-    /// old. Empty nodes are read again; for the pods of others places are looked for again, unless machines are launched for them (ADR 0072).
+    /// Why a command that another run began, and died, does not go on: what that run saw of the pods on its nodes is not recorded, and may
+    /// be old. Empty nodes are read again; for the pods of others places are looked for again, unless machines are launched for them (ADR
+    /// 0072).
     pub(crate) async fn occupied_since(&self, running: &mut Running, now: Timestamp) -> Result<Option<Arrival>, HandleError> {
         if running.closed || running.method == Method::StaticDrift {
             return Ok(None);

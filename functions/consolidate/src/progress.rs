@@ -384,9 +384,9 @@ fn are_initialized(snapshot: &Snapshot, running: &Running) -> bool {
     running.replacements.iter().all(|replacement| is_initialized(&replacement.key.name))
 }
 
-/// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead, or the run that
-/// began it died. Meanwhile the room for their pods was kept for nobody (ADR 0072). What replaces a machine of a static pool is not launched
-/// for its pods. Pure.
+/// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead, or the run
+/// that began it died. Meanwhile the room for their pods was kept for nobody (ADR 0072). What replaces a machine of a static pool is not
+/// launched for its pods. Pure.
 fn has_to_look_again(running: &Running) -> bool {
     running.waited && running.method != Method::StaticDrift
 }
