@@ -51,6 +51,7 @@ const PURPOSES: &[(&str, &str)] = &[
     ("TagProfiles", "tag the instance profiles that it makes"),
     ("Terminate", "terminate machines that Whittle launched or adopted"),
     ("Tick", "start functions once a minute, and `refresh` more rarely"),
+    ("Wake", "call functions once a day that may have nothing to do for weeks"),
     ("WriteState", "write the table"),
 ];
 

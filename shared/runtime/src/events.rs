@@ -133,7 +133,11 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
         }
         return Ok(Decoded { work: vec![WorkItem { work: Work::Uninstall(request), message_ids: vec![] }], ..Decoded::default() });
     }
-    // A tick's kind only documents the schedule: handlers decide by the state they read.
+    // Once a day, so that Lambda does not put away a function that nobody calls for weeks (ADR 0070).
+    if event.get("kind").is_some_and(|kind| kind == "wake") {
+        return Ok(Decoded::default());
+    }
+    // The kind of any other only documents the schedule: handlers decide by the state they read.
     if event.get("kind").is_some_and(Value::is_string) {
         return Ok(tick(function, clusters));
     }
@@ -394,6 +398,16 @@ mod tests {
             &json!({ "kind": "catalog" }),
             &["a", "b"].map(|cluster| (Doorbell::Refresh { cluster: cluster.into() }, &[][..])),
         );
+    }
+
+    #[test]
+    fn a_function_that_is_woken_does_nothing() {
+        for function in Function::ALL {
+            for clusters in [&clusters()[..], &clusters()[..1]] {
+                let decoded = decode(function, &json!({ "kind": "wake" }), clusters);
+                assert_eq!(decoded, Ok(Decoded::default()), "{function}: no work, no doorbell, and no response that names messages");
+            }
+        }
     }
 
     #[test]

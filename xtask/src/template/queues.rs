@@ -52,13 +52,12 @@ fn tick_queue(events: &str, function: &str) -> Option<String> {
     QUEUES.iter().find(|(known, _)| known.eq_ignore_ascii_case(&doorbell)).map(|(_, queue)| (*queue).to_owned())
 }
 
-/// Whether a schedule of the transformed template calls the function.
+/// Whether a schedule of the transformed template has the function work.
 fn has_tick(template: &Value, function: &str) -> bool {
     let name = title(function);
-    let resources = template["Resources"].as_object();
-    resources.into_iter().flatten().any(|(_, resource)| {
-        resource["Type"] == "AWS::Scheduler::Schedule" && resource["Properties"]["Target"]["Arn"]["Fn::GetAtt"][0] == name.as_str()
-    })
+    let mut schedules = super::promises::of_type(template, "AWS::Scheduler::Schedule").into_iter();
+    schedules
+        .any(|(_, schedule)| schedule["Properties"]["Target"]["Arn"]["Fn::GetAtt"][0] == name.as_str() && !super::rules::is_wake(schedule))
 }
 
 /// A function's logical name.
@@ -133,9 +132,14 @@ mod tests {
         assert_eq!(tick_queue(events, "sweep").as_deref(), Some("SweepQueue"));
         assert_eq!(tick_queue(events, "relay"), None);
         assert_eq!(tick_queue("if function == Function::Sweep => Some(Doorbell::sweep(cluster)),", "sweep").as_deref(), Some("SweepQueue"));
-        let template = json!({"Resources": {"SweepTick": {"Type": "AWS::Scheduler::Schedule",
-            "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}}}}}});
+        let schedule = |function: &str, kind: &str| {
+            let input = json!({ "kind": kind }).to_string();
+            json!({"Type": "AWS::Scheduler::Schedule",
+                "Properties": {"Target": {"Arn": {"Fn::GetAtt": [function, "Arn"]}, "Input": input}}})
+        };
+        let template = json!({"Resources": {"SweepTick": schedule("Sweep", "tick"), "InterruptWake": schedule("Interrupt", "wake")}});
         assert!(has_tick(&template, "sweep") && !has_tick(&template, "relay"));
+        assert!(!has_tick(&template, "interrupt"), "it is only woken");
     }
 
     #[test]

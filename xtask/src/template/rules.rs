@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum age of a tick, in seconds: older ones are dropped, because the next is due.
 const TICK_AGE_MAX: u64 = 60;
+/// What a schedule sends to a function that is to do nothing. `events.rs` of the runtime knows it.
+const WAKE: &str = r#"{"kind":"wake"}"#;
+/// The function that need not be woken: where its first caller is refused, the tick does as much within a minute.
+const MAY_SLEEP: &str = "Relay";
 /// The concurrency limit of the public endpoint, and the reserved concurrency for notices.
 const RELAY_CEILING: std::ops::RangeInclusive<u64> = 1..=20;
 const INTERRUPT_FLOOR: std::ops::RangeInclusive<u64> = 10..=20;
@@ -20,6 +24,7 @@ pub(super) fn broken(template: &Value) -> Vec<String> {
     let mut broken = Vec::new();
     loops(template, &mut broken);
     ticks(template, &mut broken);
+    called(template, &mut broken);
     names(template, &mut broken);
     concurrency(template, &mut broken);
     network(template, &mut broken);
@@ -87,7 +92,7 @@ fn ticks(template: &Value, broken: &mut Vec<String>) {
         let once = configured.get(function).is_some_and(|config| {
             config["MaximumRetryAttempts"] == 0 && config["MaximumEventAgeInSeconds"].as_u64().is_some_and(|age| age <= TICK_AGE_MAX)
         });
-        if !once {
+        if !once && !is_wake(schedule) {
             broken.push(format!(
                 "Lambda repeats a tick of {name} that failed; set EventInvokeConfig of {function} to no retries, {TICK_AGE_MAX} s"
             ));
@@ -97,6 +102,21 @@ fn ticks(template: &Value, broken: &mut Vec<String>) {
         if !trust.contains("aws:SourceAccount") || !trust.contains("aws:SourceArn") {
             broken.push(format!("the role {role} of {name} can be used for schedules of other accounts"));
         }
+    }
+}
+
+/// Whether a schedule only keeps its function from being put away.
+pub(super) fn is_wake(schedule: &Value) -> bool {
+    schedule["Properties"]["Target"]["Input"] == WAKE
+}
+
+/// Lambda makes a function inactive that nobody has called for weeks, and refuses the call that would have used it: a spot notice leaves
+/// two minutes, and the function comes back after one or two.
+fn called(template: &Value, broken: &mut Vec<String>) {
+    let schedules = of_type(template, "AWS::Scheduler::Schedule").into_iter();
+    let called: BTreeSet<&str> = schedules.filter_map(|(_, schedule)| target(&schedule["Properties"]["Target"]["Arn"])).collect();
+    for (name, _) in functions(template).into_iter().filter(|(name, _)| *name != MAY_SLEEP && !called.contains(name)) {
+        broken.push(format!("no schedule calls {name}: after some idle weeks Lambda refuses the first call; send it {WAKE} once a day"));
     }
 }
 

@@ -24,6 +24,7 @@ const NOT_WALKED: &[(&str, &str, &str)] = &[
     ),
     ("SweepRole", "MarkMachine", "adoption, and hand-over to Karpenter: `cargo xtask e2e first-pod --migrate`"),
     ("TickRole", "Tick", "EventBridge Scheduler invokes functions in the role's name, the emulator in nobody's"),
+    ("TickRole", "Wake", "the same, and once a day"),
 ];
 
 /// No call lacked a right in the account or the cluster so far.

@@ -47,6 +47,7 @@ fn valid_template() -> Value {
                     "Condition": {"Bool": {"aws:SecureTransport": "false"}}}]}}},
             "Once": {"Type": "AWS::Lambda::EventInvokeConfig", "Properties": {"FunctionName": {"Ref": "Sweep"}, "MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}},
             "Tick": {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Sweep", "Arn"]}, "RoleArn": {"Fn::GetAtt": ["TickRole", "Arn"]}}}},
+            "Wake": {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Arn": {"Fn::GetAtt": ["Interrupt", "Arn"]}, "RoleArn": {"Fn::GetAtt": ["TickRole", "Arn"]}, "Input": "{\"kind\":\"wake\"}"}}},
             "TickRole": {"Type": "AWS::IAM::Role", "Properties": {"PermissionsBoundary": bounded(), "AssumeRolePolicyDocument": {"Condition": {"x": {"aws:SourceAccount": "a", "aws:SourceArn": "b"}}}}},
             "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": {"Fn::Sub": "/w/${AWS::StackName}"}, "KmsKeyId": key()}},
             "SweepAge": age("SweepQueue"), "InterruptAge": age("InterruptQueue"),
@@ -109,9 +110,20 @@ fn a_tick_with_retries_is_reported() {
     check("/Resources/Once/Properties/FunctionName", json!({"Ref": "Relay"}), "repeats a tick of Tick");
 }
 
+/// Sweep has its tick, and the relay may sleep.
+#[test]
+fn a_function_that_may_be_called_by_nobody_for_weeks_is_reported() {
+    check("/Resources/Wake", Value::Null, "no schedule calls Interrupt");
+    check("/Resources/Wake/Properties/Target/Arn", json!({"Fn::GetAtt": ["Sweep", "Arn"]}), "no schedule calls Interrupt");
+    check("/Resources/Wake/Properties/Target/Input", json!("{\"kind\":\"tick\"}"), "repeats a tick of Wake");
+}
+
 #[test]
 fn a_schedule_role_open_to_other_accounts_is_reported() {
-    check("/Resources/TickRole/Properties/AssumeRolePolicyDocument", json!({}), "schedules of other accounts");
+    let mut template = valid_template();
+    template["Resources"]["TickRole"]["Properties"]["AssumeRolePolicyDocument"] = json!({});
+    let found = broken(&template);
+    assert!(found.len() == 2 && found.iter().all(|found| found.contains("schedules of other accounts")), "{found:?}");
 }
 
 #[test]
