@@ -122,8 +122,8 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
     if let Some(records) = event.get("Records").and_then(Value::as_array) {
         return batch(function, records, clusters);
     }
-    if event.get("detail-type").is_some() && function == Function::Interrupt {
-        let work = Work::Notice(event.to_string());
+    if let Some(notice) = notice_in(event).filter(|_| function == Function::Interrupt) {
+        let work = Work::Notice(notice.to_string());
         return Ok(Decoded { work: vec![WorkItem { work, message_ids: vec![] }], ..Decoded::default() });
     }
     if let Some(request) = event.get("uninstall").filter(|_| function == Function::Sweep) {
@@ -142,6 +142,13 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
         return Ok(tick(function, clusters));
     }
     Err("the event is neither a batch of SQS, nor a schedule's input such as {\"kind\":\"tick\"}, nor an EventBridge envelope".to_owned())
+}
+
+/// The EventBridge envelope in an event: the event itself, or what Lambda's record of an event is about that it gave up. Whoever invokes
+/// the function with a message of the dead-letter queue may do so with the message as it is; should that fail again, its record holds the
+/// first one.
+fn notice_in(event: &Value) -> Option<&Value> {
+    if event.get("detail-type").is_some() { Some(event) } else { notice_in(event.get("requestPayload")?) }
 }
 
 /// What a tick does: where the deployment serves one cluster, the work of a function that has a schedule, and otherwise it rings a doorbell
@@ -464,6 +471,25 @@ mod tests {
         let notice = r#"{"detail-type":"EC2 Spot Instance Interruption Warning"}"#;
         check(Function::Interrupt, &batch(&[notice]), &[(Work::Notice(notice.to_owned()), &["m0"])]);
         check(Function::Interrupt, &serde_json::from_str(notice).expect("JSON"), &[(Work::Notice(notice.to_owned()), &[])]);
+    }
+
+    #[test]
+    fn a_notice_that_was_given_up_is_handled_as_it_lies_in_the_dead_letter_queue() {
+        let record = |payload: &Value| {
+            json!({
+                "version": "1.0", "timestamp": "2026-11-30T12:00:00.000Z",
+                "requestContext": {"requestId": "r", "functionArn": "f", "condition": "RetriesExhausted", "approximateInvokeCount": 3},
+                "requestPayload": payload,
+                "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
+                "responsePayload": {"errorType": "Failed", "errorMessage": "m"},
+            })
+        };
+        let notice = json!({ "detail-type": "EC2 Spot Instance Interruption Warning" });
+        let work = Work::Notice(notice.to_string());
+        check(Function::Interrupt, &record(&notice), &[(work.clone(), &[])]);
+        check(Function::Interrupt, &record(&record(&notice)), &[(work, &[])]);
+        assert!(decode(Function::Interrupt, &record(&json!({ "hello": 1 })), &clusters()).is_err());
+        assert!(decode(Function::Terminate, &record(&notice), &clusters()).is_err(), "it is no other function's");
     }
 
     #[test]
