@@ -57,6 +57,14 @@ impl StateNode {
         !self.managed() || self.node_label(labels::INITIALIZED) == Some("true")
     }
 
+    /// Whether it has not initialized yet. What has done so once does not start again, whatever becomes of the labels of its Node: a
+    /// kubelet may take them off, and a Node that is made anew lacks them (ADR 0079).
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        let has_initialized = |claim: &Arc<NodeClaim>| conditions::is_true(&claim.status.conditions, conditions::INITIALIZED);
+        !self.initialized() && !self.claim.as_ref().is_some_and(has_initialized)
+    }
+
     fn node_label(&self, key: &str) -> Option<&str> {
         self.node.as_ref().and_then(|n| n.metadata.label(key))
     }
@@ -154,7 +162,7 @@ impl StateNode {
     /// starts without extended resources.
     fn reported(&self, of_node: impl Fn(&Node) -> &Resources, of_claim: impl Fn(&NodeClaim) -> &Resources) -> Resources {
         let mut out = self.node.as_ref().map(|n| of_node(n).clone()).unwrap_or_default();
-        if let Some(claim) = self.claim.as_ref().filter(|_| !self.initialized() || self.node.is_none()) {
+        if let Some(claim) = self.claim.as_ref().filter(|_| self.is_starting() || self.node.is_none()) {
             for (name, amount) in of_claim(claim).iter() {
                 if out.get(name).is_zero() {
                     out.set(name, amount);
@@ -164,8 +172,8 @@ impl StateNode {
         out
     }
 
-    /// The taints that pods must tolerate. Ephemeral and startup taints are ignored until a managed node has
-    /// initialized. A cordoned node has the taint that the node controller gives it, even before it does.
+    /// The taints that pods must tolerate. Ephemeral and startup taints are ignored while a managed node starts. A cordoned node has the
+    /// taint that the node controller gives it, even before it does.
     #[must_use]
     pub fn simulated_taints(&self) -> Vec<Taint> {
         let mut taints = self.simulated_own_taints();
@@ -182,10 +190,10 @@ impl StateNode {
             return self.node.as_ref().map(|n| n.spec.taints.clone()).unwrap_or_default();
         };
         let taints = match &self.node {
-            Some(node) if self.registered() => node.spec.taints.clone(),
+            Some(node) if self.registered() || !self.is_starting() => node.spec.taints.clone(),
             _ => claim.spec.taints.clone(),
         };
-        if self.initialized() && self.node.is_some() {
+        if !self.is_starting() && self.node.is_some() {
             return taints;
         }
         taints.into_iter().filter(|t| !is_ephemeral(t) && !claim.spec.startup_taints.iter().any(|s| s.same(t))).collect()
@@ -266,7 +274,15 @@ impl ClusterState {
             self.nodes.iter().enumerate().filter_map(|(n, s)| Some((s.node.as_ref()?.metadata.name.clone(), n))).collect();
         // A machine to come has no Node: the pods that are planned for it are bound to its provider id.
         let to_come = self.nodes.iter().enumerate().filter(|(_, state)| state.node.is_none());
-        at.extend(to_come.filter_map(|(n, state)| Some((state.claim.as_ref()?.status.provider_id.clone(), n))));
+        let to_come: BTreeMap<String, usize> =
+            to_come.filter_map(|(n, state)| Some((state.claim.as_ref()?.status.provider_id.clone(), n))).collect();
+        // The Node of one that starts may be left out: its pods use resources all the same.
+        for node in objects.nodes.iter().filter(|_| !to_come.is_empty()) {
+            if let Some(&n) = to_come.get(&node.spec.provider_id) {
+                at.entry(node.metadata.name.clone()).or_insert(n);
+            }
+        }
+        at.extend(to_come);
         // Pods also use resources of a machine whose Node cannot be read.
         for object in objects.unreadable_of(Node::KIND) {
             if let Some(n) = self.nodes.iter().position(|state| is_node_of(object, state)) {
@@ -307,13 +323,14 @@ fn concerns(object: &Unreadable, state: &StateNode) -> bool {
     }
 }
 
-/// Drops a Node that has not initialized and has no instance type label yet; its NodeClaim represents the machine.
+/// Drops a Node that has not initialized and has no instance type label yet; its NodeClaim represents the machine. One whose machine has
+/// initialized stays without that label, which its kubelet may take off: its taints and what it reports would not count any more.
 fn without_early_node(mut state: StateNode) -> Option<StateNode> {
     let is_early = |node: &Arc<Node>| {
         let has_label = |key: &str| node.metadata.label(key).is_some();
         has_label(labels::NODE_POOL) && !has_label(labels::INITIALIZED) && !has_label(labels::INSTANCE_TYPE)
     };
-    if state.node.as_ref().is_some_and(is_early) {
+    if state.node.as_ref().is_some_and(is_early) && (state.claim.is_none() || state.is_starting()) {
         state.node = None;
     }
     (state.node.is_some() || state.claim.is_some()).then_some(state)

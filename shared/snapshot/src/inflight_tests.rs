@@ -290,6 +290,15 @@ fn serving() -> (Claim, ClusterObjects) {
     (old, objects)
 }
 
+/// A kubelet may take them off. Its machine would seem to be empty, and the pods of others would be planned onto it.
+#[test]
+fn a_machine_that_has_initialized_keeps_its_node_and_its_pods_without_the_labels() {
+    let (claim, mut objects) = serving();
+    objects.nodes[0].metadata.labels = [(labels::NODE_POOL.to_owned(), "default".to_owned())].into();
+    let state = ClusterState::of(&decided(&objects, &[claim]));
+    assert_eq!((state.nodes.len(), state.nodes[0].node.is_some(), state.nodes[0].pods.len()), (1, true, 1));
+}
+
 /// Checks whether the machine of [`serving`] counts as deleting. If it does, its pod counts on the machine that was planned for it, and no
 /// longer on this one.
 #[track_caller]

@@ -112,20 +112,22 @@ fn usage(pool: &NodePool, claims: &[Stored<Claim>], known: &NodesByMachine<'_>) 
             && (claim.spec.owner.kind == "Provisioner") == pool.is_converted_provisioner()
     });
     let mut nodes = 0;
-    for machine in serving.filter_map(Claim::machine) {
-        add_capacity(&mut total, machine, known.get(machine.provider_id.as_str()).copied());
+    for (claim, machine) in serving.filter_map(|claim| Some((claim, claim.machine()?))) {
+        add_capacity(&mut total, claim, machine, known.get(machine.provider_id.as_str()).copied());
         nodes += 1;
     }
     total.set("nodes", Quantity::from_units(nodes));
     (total, nodes)
 }
 
-/// Adds what a machine has: by its Node, and what that does not report yet, until it has initialized, as the claim expects it. Karpenter's
-/// limits and status count so, and so do the solver's limits. What the machine cannot have does not count (ADR 0083). Amounts of zero are
-/// left out: a kubelet reports some for each size of huge pages.
-fn add_capacity(total: &mut Resources, machine: &Machine, node: Option<&Node>) {
+/// Adds what a claim's machine has: by its Node, and what that does not report yet, until it has initialized, as the claim expects it.
+/// Karpenter's limits and status count so, and so do the solver's limits. What has initialized once does not start again (ADR 0079), and
+/// what the machine cannot have does not count (ADR 0083). Amounts of zero are left out: a kubelet reports some for each size of huge
+/// pages.
+fn add_capacity(total: &mut Resources, claim: &Claim, machine: &Machine, node: Option<&Node>) {
     let reported = node.map(|node| &node.status.capacity);
-    let is_expected = node.is_none_or(|node| node.metadata.label(labels::INITIALIZED) != Some("true"));
+    let has_initialized = conditions::is_true(&claim.conditions, conditions::INITIALIZED);
+    let is_expected = node.is_none_or(|node| !has_initialized && node.metadata.label(labels::INITIALIZED) != Some("true"));
     let unreported = |name: &str| reported.is_none_or(|reported| reported.get(name).is_zero());
     let counted = reported.into_iter().flat_map(Resources::iter).filter(|(_, amount)| !amount.is_zero());
     let counted = counted.map(|(name, amount)| (name, counted_capacity(name, amount, machine.capacity.get(name))));
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
     use whittle_api::{Condition, ConditionStatus, ObjectMeta, Unreadable};
     use whittle_claims::{ClaimSpec, DeletionReason, Event};
-    use whittle_testkit::{after, at, begun, deletion, machine, planned, pool_named, stored};
+    use whittle_testkit::{after, at, begun, deletion, joined, machine, planned, pool_named, stored};
 
     fn amounts(cpu: i64, memory: i64, gpus: i64) -> Resources {
         [("cpu", cpu), ("memory", memory), ("nvidia.com/gpu", gpus)].map(|(name, units)| (name, Quantity::from_units(units))).into()
@@ -189,6 +191,16 @@ mod tests {
         let ending = after(&claim, &[Event::DeletionRequested(deletion(DeletionReason::Requested, at(0)))], at(0));
         assert_eq!(used(&pool, &[ending], Some(vec![node_of(&claim, true)])), ([0, 0, 0], 0, 5));
         assert_eq!(used(&pool_named("other"), one, Some(vec![node_of(&claim, true)])), ([0, 0, 0], 0, 5));
+    }
+
+    #[test]
+    fn usage_of_what_has_initialized_is_what_its_node_reports_without_the_label_as_well() {
+        let (pool, launched) = (pool_named("default"), launched("a"));
+        let ready = after(&launched, &[joined("a"), Event::NodeReady], at(0));
+        for (claim, expected) in [(launched, ([4, 15, 1], 1, 6)), (ready, ([4, 15, 0], 1, 5))] {
+            let node = node_of(&claim, false);
+            assert_eq!(used(&pool, std::slice::from_ref(&claim), Some(vec![node])), expected);
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use super::world::{World, Z, all, expr, left, near, now, required, sizes, spread};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use whittle_api::k8s::Pod;
-use whittle_api::{conditions, labels};
+use whittle_api::k8s::{Pod, Taint, TaintEffect};
+use whittle_api::{ConditionStatus, conditions, labels};
 use whittle_model::scheduling::{Options, Packing};
 use whittle_units::SignedDuration;
 
@@ -23,6 +23,18 @@ fn a_node_that_does_not_say_its_type_yet_is_not_looked_at_and_its_claim_is() {
         world.node("n", 4, all(&[json!({labels::NODE_POOL: "default"}), more])).spec.provider_id = "aws:///n".into();
         world.pod("it", json!({"cpu": "1"}));
         assert_eq!(left(&world.plan()).is_empty(), fits, "a node whose claim is gone");
+    }
+}
+
+#[test]
+fn pods_of_a_node_that_does_not_say_its_type_yet_take_room_of_its_claim() {
+    for (cpu, expected) in [("1", (1, 0)), ("2", (0, 0))] {
+        let mut world = World::new();
+        world.types.clear();
+        world.managed("n", "registered", 4, json!({})).0.metadata.labels.remove(labels::INSTANCE_TYPE);
+        world.pod("old", json!({"cpu": "3", "nodeName": "n"})).status.phase = "Running".into();
+        world.pod("it", json!({"cpu": cpu}));
+        check(&world, expected);
     }
 }
 
@@ -202,6 +214,47 @@ fn resources_that_the_kubelet_has_not_reported_yet_are_those_of_the_claim() {
     check(&world, (1, 0));
     world.objects.nodes[0].metadata.labels.insert(labels::INITIALIZED.into(), "true".into());
     check(&world, (0, 0));
+}
+
+/// A machine of four cores whose Node lacks labels. Three cores are in use, and its NodeClaim expects a GPU that the Node does not report.
+/// Whether a pod that asks for this fits there: 1 or 0.
+#[track_caller]
+fn check_without(gone: &[&str], has_initialized: ConditionStatus, taints: &[Taint], asked: Value, expected: usize) {
+    let mut world = World::new();
+    world.types.clear();
+    let (node, claim) = world.managed("n", "initialized", 4, json!({}));
+    conditions::set(&mut claim.status.conditions, conditions::INITIALIZED, has_initialized, "", "", now());
+    claim.status.capacity.set("gpu.example/x", whittle_units::Quantity::from_units(1));
+    claim.status.allocatable.set("gpu.example/x", whittle_units::Quantity::from_units(1));
+    gone.iter().for_each(|label| drop(node.metadata.labels.remove(*label)));
+    node.spec.taints = taints.to_vec();
+    world.pod("old", json!({"cpu": "3", "nodeName": "n"})).status.phase = "Running".into();
+    world.pod("it", asked);
+    check(&world, (expected, 0));
+}
+
+/// A kubelet may take any of them off its Node.
+#[test]
+fn a_machine_that_has_initialized_does_not_start_again_without_the_labels_of_its_node() {
+    let (yes, not_yet) = (ConditionStatus::True, ConditionStatus::Unknown);
+    let unreachable = [Taint::new("node.kubernetes.io/unreachable", TaintEffect::NoSchedule)];
+    let own: [&[&str]; 4] = [
+        &[labels::INITIALIZED],
+        &[labels::INITIALIZED, labels::REGISTERED],
+        &[labels::INITIALIZED, labels::INSTANCE_TYPE],
+        &[labels::INITIALIZED, labels::INSTANCE_TYPE, labels::REGISTERED],
+    ];
+    for gone in own {
+        check_without(gone, yes, &[], json!({"cpu": "1"}), 1);
+        check_without(gone, yes, &[], json!({"cpu": "2"}), 0);
+        check_without(gone, yes, &unreachable, json!({"cpu": "1"}), 0);
+        check_without(gone, yes, &[], json!({"requests": {"gpu.example/x": "1"}}), 0);
+        // One that starts has that before it.
+        check_without(gone, not_yet, &unreachable, json!({"cpu": "1"}), 1);
+        check_without(gone, not_yet, &[], json!({"cpu": "2"}), 0);
+        check_without(gone, not_yet, &[], json!({"requests": {"gpu.example/x": "1"}}), 1);
+    }
+    check_without(&[labels::REGISTERED], yes, &unreachable, json!({"cpu": "1"}), 0);
 }
 
 #[test]
