@@ -11,13 +11,6 @@ use whittle_units::Quantity;
 /// The reason for which a Node is not initialized that lacks a resource of its claim.
 pub(crate) const RESOURCE_NOT_REGISTERED: &str = "ResourceNotRegistered";
 
-/// The Nodes of a claim's machine.
-pub(crate) fn nodes_of<'a>(claim: &Claim, nodes: &'a [Node]) -> Vec<&'a Node> {
-    let Some(machine) = claim.machine() else { return Vec::new() };
-    let id = machine.provider_id.as_str();
-    nodes.iter().filter(|node| !id.is_empty() && node.spec.provider_id == id).collect()
-}
-
 /// Whether an unreadable Node may be that of a claim's machine: then it may have joined.
 pub(crate) fn may_have_joined(claim: &Claim, objects: &ClusterObjects) -> bool {
     let Some(machine) = claim.machine() else { return false };

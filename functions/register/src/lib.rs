@@ -2,6 +2,7 @@
 
 mod reconcile; // one claim: its Node is registered and initialized, or it is given up
 mod decide; // what a Node needs to be registered, and lacks to be initialized
+mod index; // Nodes and NodeClaims by what claims name them by
 mod turn; // one run at a time for a cluster
 mod poll; // one doorbell while a Node is joining
 mod silence; // machines that could not join while the API server did not answer
@@ -17,6 +18,7 @@ mod tests;
 
 pub use deletions::deletions;
 
+use crate::index::Index;
 use crate::silence::{Looked, Silence};
 use crate::turn::{Ended, Turn};
 use futures::join;
@@ -53,6 +55,8 @@ pub(crate) struct Run<'a, P> {
     ports: P,
     cluster: &'a ClusterName,
     objects: &'a ClusterObjects,
+    /// The same, to look up what belongs to a claim.
+    index: Index<'a>,
     /// The time in which the API server did not answer before.
     silence: Option<Silence>,
 }
@@ -156,7 +160,8 @@ async fn reconcile_changing<P: Rights>(
     for round in 1.. {
         let objects = ports.cluster().read(cluster, Scope::NodesAndClaims, None).await?;
         work.answered = true;
-        let changed = Run { ports, cluster, objects: &objects, silence }.reconcile_all(&due, report, work).await?;
+        let run = Run { ports, cluster, objects: &objects, index: Index::of(&objects), silence };
+        let changed = run.reconcile_all(&due, report, work).await?;
         if changed.is_empty() {
             break;
         }
@@ -174,7 +179,7 @@ async fn reconcile_changing<P: Rights>(
 /// Stores what a run found out, and what nobody waits for.
 async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut report: Report) -> Result<Report, HandleError> {
     let objects = ClusterObjects::default();
-    let run = Run { ports, cluster, objects: &objects, silence: None };
+    let run = Run { ports, cluster, objects: &objects, index: Index::default(), silence: None };
     let (mut of_pools, mut of_events) = (Report::default(), Report::default());
     // First: whether nodes that are too small confirm each other is told with them.
     let measured = run.store_measurements(&work.measurements, &work.shortfalls, &mut report).await;
@@ -266,8 +271,9 @@ impl<P: Rights> Run<'_, P> {
                     Ok(claim) => {
                         let outcome = pool_health::outcome(before, &claim.value);
                         work.outcomes.extend(outcome.map(|outcome| (before.spec.owner.clone(), outcome)));
-                        work.measurements.extend(measured::measurement(before, &claim.value, &self.objects.nodes));
-                        let short = measured::shortfall(before, &claim.value, &self.objects.nodes);
+                        let nodes = self.index.nodes_of(&claim.value);
+                        work.measurements.extend(measured::measurement(before, &claim.value, nodes));
+                        let short = measured::shortfall(before, &claim.value, nodes);
                         work.shortfalls.extend(short.map(|short| (claim.value.clone(), short)));
                         work.waiting |= is_waiting(&claim.value, clock.now());
                         if wants_tags(&claim.value) {

@@ -10,20 +10,20 @@ use whittle_units::{Quantity, Resources, Timestamp};
 /// Attempts to store measurements against concurrent runs; after that they are dropped: the next node reports the same.
 const WRITE_ATTEMPTS_MAX: usize = 3;
 
-/// The node of a claim, if the claim has just been initialized: its kubelet has then reported all that it has.
-fn initialized_node<'a>(before: &Claim, after: &Claim, nodes: &'a [Node]) -> Option<&'a Node> {
+/// The node of a claim, among those of its machine, if the claim has just been initialized: its kubelet has then reported all that it has.
+fn initialized_node<'a>(before: &Claim, after: &Claim, nodes: &[&'a Node]) -> Option<&'a Node> {
     let is_new = !matches!(before.phase, Phase::Initialized { .. }) && matches!(after.phase, Phase::Initialized { .. });
-    nodes.iter().find(|node| is_new && Some(node.metadata.name.as_str()) == after.node_name())
+    nodes.iter().copied().find(|node| is_new && Some(node.metadata.name.as_str()) == after.node_name())
 }
 
 /// The memory of the node of a claim that has just been initialized.
-pub(crate) fn measurement(before: &Claim, after: &Claim, nodes: &[Node]) -> Option<Measurement> {
+pub(crate) fn measurement(before: &Claim, after: &Claim, nodes: &[&Node]) -> Option<Measurement> {
     let status = &initialized_node(before, after, nodes)?.status;
     Measurement::of(after, status.capacity.get("memory"), &status.allocatable)
 }
 
 /// Of what the node of a claim that has just been initialized has too little for the pods that it was launched for.
-pub(crate) fn shortfall(before: &Claim, after: &Claim, nodes: &[Node]) -> Option<Shortfall> {
+pub(crate) fn shortfall(before: &Claim, after: &Claim, nodes: &[&Node]) -> Option<Shortfall> {
     Shortfall::of(after, &initialized_node(before, after, nodes)?.status.allocatable)
 }
 

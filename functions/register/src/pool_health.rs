@@ -1,5 +1,6 @@
 //! Stores launch outcomes per pool, and writes the health that follows to the NodePool (disruption 17.5).
 
+use crate::index::Index;
 use crate::{Rights, Run};
 use whittle_api::OwnerReference;
 use whittle_api::conditions::{REGISTERED, is_true};
@@ -41,7 +42,7 @@ pub(crate) async fn store_outcomes<P: Rights>(
         return Ok(());
     }
     let objects = ports.cluster().read(cluster, Scope::Karpenter, None).await?;
-    let run = Run { ports, cluster, objects: &objects, silence: None };
+    let run = Run { ports, cluster, objects: &objects, index: Index::default(), silence: None };
     for pool in &objects.node_pools {
         let of_pool = outcomes.iter().filter(|(owner, _)| owns(pool, owner));
         let new: Vec<LaunchOutcome> = of_pool.map(|(_, outcome)| outcome.clone()).collect();

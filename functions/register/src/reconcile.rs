@@ -5,6 +5,7 @@ use crate::{Rights, Run, decide, is_waiting};
 use std::collections::BTreeMap;
 use whittle_api::conditions::{INITIALIZED, REGISTERED};
 use whittle_api::k8s::Node;
+use whittle_api::karpenter::NodeClaim;
 use whittle_api::{ConditionStatus, labels};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Liveness, Phase, Stored, step};
 use whittle_ports::{
@@ -26,12 +27,12 @@ impl<P: Rights> Run<'_, P> {
     async fn reconcile(&self, claim: Stored<Claim>, report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         let now = self.ports.clock().now();
         let before = claim.clone();
-        let nodes = decide::nodes_of(&claim.value, &self.objects.nodes);
-        let registered: Vec<Node> = match nodes[..] {
+        let nodes = self.index.nodes_of(&claim.value);
+        let registered: Vec<Node> = match nodes {
             [node] if matches!(claim.value.phase, Phase::Launched { .. }) => vec![decide::registered(&claim.value, node)],
             _ => nodes.iter().map(|node| (*node).clone()).collect(),
         };
-        let mut claim = match (&claim.value.phase, nodes.as_slice()) {
+        let mut claim = match (&claim.value.phase, nodes) {
             // With several Nodes it is not clear which one is the machine's: none is drained.
             (Phase::Draining { .. }, [node]) => {
                 let joined = Event::NodeJoined { node_name: node.metadata.name.clone() };
@@ -76,10 +77,8 @@ impl<P: Rights> Run<'_, P> {
         if claim.machine().is_some() {
             return Ok(false);
         }
-        let mirror = self.objects.node_claims.iter().find(|mirror| claim.is_mirrored_by(mirror));
-        let owned =
-            |node: &Node| mirror.is_some_and(|mirror| node.metadata.owner_references.iter().any(|owner| owner.uid == mirror.metadata.uid));
-        if mirror.is_some_and(|mirror| !mirror.status.provider_id.is_empty()) || self.objects.nodes.iter().any(owned) {
+        let has_machine = |mirror: &NodeClaim| !mirror.status.provider_id.is_empty() || self.index.owns_node(&mirror.metadata.uid);
+        if self.index.mirror_of(claim).is_some_and(has_machine) {
             return Ok(true);
         }
         let Phase::Launching { client_token, .. } = &claim.phase else { return Ok(false) };
@@ -139,8 +138,7 @@ impl<P: Rights> Run<'_, P> {
         }
         let key = &claim.value.key;
         let name = &node.metadata.name;
-        let mirror_uid =
-            self.objects.node_claims.iter().find(|mirror| claim.value.is_mirrored_by(mirror)).map(|mirror| mirror.metadata.uid.as_str());
+        let mirror_uid = self.index.mirror_of(&claim.value).map(|mirror| mirror.metadata.uid.as_str());
         if decide::lacks_unregistered_taint(node) {
             let message = format!(
                 "Node {name} joined without taint {}: pods may have been bound before its labels were set",

@@ -6,12 +6,14 @@ mod requests;
 mod silence;
 mod too_small;
 
-use crate::decide::{lacks_unregistered_taint, nodes_of, not_initialized, registered, registration};
+use crate::decide::{lacks_unregistered_taint, not_initialized, registered, registration};
+use crate::index::Index;
 use whittle_api::k8s::{Node, Taint, TaintEffect};
-use whittle_api::{Condition, ConditionStatus, ObjectMeta, labels};
+use whittle_api::karpenter::NodeClaim;
+use whittle_api::{ClusterObjects, Condition, ConditionStatus, ObjectMeta, OwnerReference, labels};
 use whittle_claims::{Claim, ClaimSpec, Event, Machine};
 use whittle_testkit::{after, at, machine, planned};
-use whittle_units::{Quantity, Resources, Timestamp};
+use whittle_units::{ProviderId, Quantity, Resources, Timestamp};
 
 fn now() -> Timestamp {
     at(0)
@@ -47,9 +49,39 @@ fn ready(mut node: Node) -> Node {
 #[test]
 fn nodes_are_matched_by_provider_id_alone() {
     let other = Node { metadata: ObjectMeta::named("n"), ..Node::default() };
-    assert_eq!(nodes_of(&claim(), &[other, node()]).len(), 1);
+    let twin = Node { metadata: ObjectMeta::named("a"), ..node() };
+    let objects = ClusterObjects { nodes: vec![other, node(), twin, Node::default()], ..ClusterObjects::default() };
+    let names_of = |claim: &Claim| {
+        let index = Index::of(&objects);
+        index.nodes_of(claim).iter().map(|node| node.metadata.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names_of(&claim()), ["n", "a"], "in the order of the list");
     let planned = Claim::planned(claim().key, "uid".into(), ClaimSpec::default(), now());
-    assert!(nodes_of(&planned, &[Node::default()]).is_empty(), "an empty provider id matches nothing");
+    assert!(names_of(&planned).is_empty(), "it has no machine");
+    let nowhere = Machine { provider_id: ProviderId::default(), ..machine("i-1") };
+    assert!(names_of(&after(&planned, &[Event::FleetAnswered(nowhere)], now())).is_empty(), "an empty provider id matches nothing");
+}
+
+#[test]
+fn the_nodeclaim_of_a_claim_is_found_by_name_and_a_standalone_one_by_its_uid() {
+    let named = |name: &str, uid: &str| {
+        let metadata = ObjectMeta { uid: uid.into(), ..ObjectMeta::named(name) };
+        NodeClaim { metadata, ..NodeClaim::default() }
+    };
+    let mut owned = node();
+    owned.metadata.owner_references.push(OwnerReference { uid: "first".into(), ..OwnerReference::default() });
+    let node_claims = vec![named("another", "another"), named("default-1", "first"), named("default-1", "second")];
+    let objects = ClusterObjects { nodes: vec![owned], node_claims, ..ClusterObjects::default() };
+    let index = Index::of(&objects);
+    let uid_of = |standalone_uid: Option<&str>, name: &str| {
+        let mut own = claim();
+        (own.key.name, own.spec.standalone_uid) = (name.into(), standalone_uid.map(str::to_owned));
+        index.mirror_of(&own).map(|mirror| mirror.metadata.uid.as_str())
+    };
+    assert_eq!(uid_of(None, "default-1"), Some("first"));
+    assert_eq!(uid_of(Some("second"), "default-1"), Some("second"));
+    assert_eq!((uid_of(Some("third"), "default-1"), uid_of(None, "default-2")), (None, None));
+    assert!(index.owns_node("first") && !index.owns_node("second"));
 }
 
 #[test]
