@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use whittle_api::labels;
 use whittle_api::runtime::is_subdomain;
-use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, Revision, step};
+use whittle_claims::{
+    Claim, ClaimKey, ClaimSpec, DecisionKind, Deletion, DeletionReason, Doorbell, Event, Lease, Phase, Revision, Stored, step,
+};
 use whittle_ec2::facts::Catalog;
 use whittle_ec2::instance::Instance;
 use whittle_ports::{
@@ -49,6 +51,21 @@ struct Restored<'f> {
     replaces: Option<Revision>,
 }
 
+impl Restored<'_> {
+    /// The revision that the table is to have before it is stored.
+    fn expected(&self) -> Revision {
+        self.replaces.unwrap_or(Revision::ABSENT)
+    }
+
+    /// Whether what the table has was stored as this. The uid of a claim that replaces another, or is of a standalone NodeClaim, is not its
+    /// own: another sweep may have stored one with it.
+    fn is_stored_as(&self, stored: &Stored<Claim>) -> bool {
+        let has_own_uid = self.replaces.is_none() && self.claim.spec.standalone_uid.is_none();
+        let is_unchanged = stored.revision == self.expected().next() && stored.value.phase == self.claim.phase;
+        stored.value.uid == self.claim.uid && (has_own_uid || is_unchanged)
+    }
+}
+
 /// Reports a claim that was restored.
 fn report_adopted(restored: &Restored<'_>, now: Timestamp, report: &mut Report) {
     let (instance, name) = (&restored.found.instance, &restored.claim.key.name);
@@ -74,10 +91,9 @@ impl<P: Rights> Executor<'_, P> {
                 _ => {}
             }
         }
-        let expected = |restored: &Restored<'_>| restored.replaces.unwrap_or(Revision::ABSENT);
-        let updated = concurrently(known.iter().map(|one| ports.store().update(&one.claim, expected(one)))).await;
+        let updated = concurrently(known.iter().map(|one| ports.store().update(&one.claim, one.expected()))).await;
         for (restored, updated) in known.iter().zip(updated) {
-            if self.keep_failure(unless_conflict(updated)).flatten().is_some() {
+            if self.is_restored(restored, updated).await {
                 report_adopted(restored, ports.clock().now(), report);
             }
         }
@@ -89,22 +105,53 @@ impl<P: Rights> Executor<'_, P> {
     async fn create_adopted(&mut self, lease: &Lease, new: &[Restored<'_>], report: &mut Report) {
         let ports = self.ports;
         let claims: Vec<Claim> = new.iter().map(|restored| restored.claim.clone()).collect();
-        match ports.store().create_all(lease, &claims).await {
-            Ok(()) => new.iter().for_each(|restored| report_adopted(restored, ports.clock().now(), report)),
-            Err(StoreError::Conflict { .. } | StoreError::Unavailable { .. }) => {
-                for restored in new {
-                    if !self.has_time() {
-                        return;
-                    }
-                    // After another conflict the next sweep continues.
-                    let created = unless_conflict(ports.store().create(lease, &restored.claim).await);
-                    if self.keep_failure(created).flatten().is_some() {
-                        report_adopted(restored, ports.clock().now(), report);
-                    }
-                }
+        let Err(error) = ports.store().create_all(lease, &claims).await else {
+            new.iter().for_each(|restored| report_adopted(restored, ports.clock().now(), report));
+            return;
+        };
+        // Some may be stored all the same: those of earlier requests, and those of one whose answer was lost.
+        let (mut left, stored) = (Vec::new(), concurrently(new.iter().map(|restored| self.is_stored(restored))).await);
+        for (restored, is_stored) in new.iter().zip(stored) {
+            if is_stored {
+                report_adopted(restored, ports.clock().now(), report);
+            } else {
+                left.push(restored);
             }
-            failed => _ = self.keep_failure(failed),
         }
+        if !matches!(error, StoreError::Conflict { .. } | StoreError::Unavailable { .. }) {
+            self.keep_failure(Err::<(), _>(error));
+            return;
+        }
+        for restored in left {
+            if !self.has_time() {
+                return;
+            }
+            let created = ports.store().create(lease, &restored.claim).await;
+            if self.is_restored(restored, created).await {
+                report_adopted(restored, ports.clock().now(), report);
+            }
+        }
+    }
+
+    /// Whether a claim is restored after a write that ended like this. One whose answer was lost may have been executed, and finds itself
+    /// when it is repeated: no later sweep would report the adoption.
+    async fn is_restored(&mut self, restored: &Restored<'_>, written: Result<Revision, StoreError>) -> bool {
+        let Err(error) = written else { return true };
+        if self.is_stored(restored).await {
+            return true;
+        }
+        // After another conflict the next sweep continues.
+        self.keep_failure(unless_conflict(Err::<Revision, _>(error)));
+        false
+    }
+
+    /// Whether the table has this claim, as far as there is an answer and time for it.
+    async fn is_stored(&self, restored: &Restored<'_>) -> bool {
+        if !self.has_time() {
+            return false;
+        }
+        let stored = self.ports.store().get(&restored.claim.key).await;
+        stored.is_ok_and(|stored| stored.is_some_and(|stored| restored.is_stored_as(&stored)))
     }
 
     /// The claim of a serving machine, which may be terminated once it has one. `None` if there is no time for that.

@@ -1,7 +1,7 @@
 //! Many findings at once: all are acted on in one sweep, and none is begun without the time for it.
 
 use super::over_sim::{still, sweep};
-use super::{after, begun, instance, node, shown};
+use super::{after, begun, instance, node, planned, shown};
 use crate::adopt::Adoptable;
 use crate::compare::{Ending, Findings, Missing};
 use crate::execute::{Executor, MIRRORS_PER_RUN_MAX, in_turn};
@@ -14,7 +14,10 @@ use std::sync::Arc;
 use whittle_api::karpenter::{NodeClaim, NodePool};
 use whittle_api::{ClusterObjects, ConditionStatus, NillableDuration, conditions};
 use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, Sighting, Stored};
-use whittle_ports::{Adapters, ClaimStore, ClusterEvent, HandleError, Involved, ObjectKind, Queues, RecordReader, Report, Settings};
+use whittle_ports::contracts::{Fault, Faulty};
+use whittle_ports::{
+    Adapters, ClaimStore, ClusterEvent, HandleError, Involved, Leases, ObjectKind, Queues, RecordReader, Report, Settings,
+};
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
 use whittle_testkit::{TestWorld, at, joined, machine, pool_named};
 use whittle_units::{ClaimName, ClusterName, SignedDuration};
@@ -194,6 +197,63 @@ fn a_claim_that_was_stored_meanwhile_stays_as_it_is_and_holds_up_no_other() {
     let (outcome, report) = execute(&world.ports(), "c", &[], adopting((0..20).map(forgotten).collect()));
     assert_eq!((outcome, report.counted("adopted"), stored(&world).len()), (Ok(()), 19, 20));
     assert_eq!((&stored(&world)[0].value, stored(&world)[0].revision), (&known[0].value, known[0].revision));
+}
+
+/// What a sweep that has read these claims does for forgotten machines, over a table with these faults: how many adoptions it reports,
+/// whether it has failed, and how many claims with a machine the table has then.
+fn adopt_over<const N: usize>(
+    world: &TestWorld,
+    read: &[Stored<Claim>],
+    machines: usize,
+    script: [Option<Fault>; N],
+) -> (u64, bool, usize) {
+    let (ports, cluster, objects) = (world.ports(), ClusterName::new("c"), ClusterObjects::default());
+    let store = Faulty::scripted(&ports, script);
+    let adapters = Adapters { store: &store, cloud: &ports, cluster: &ports, queues: &ports, clock: &ports };
+    let index = Index::of(read, &[], &objects, &[]);
+    let found: Vec<Adoptable> = (0..machines).map(forgotten).collect();
+    let lease = block_on(ports.acquire(&cluster, "test", at(0), SignedDuration::from_secs(30))).unwrap();
+    let (mut executor, mut report) =
+        (Executor { ports: adapters, cluster: &cluster, index: &index, sightings: &[], failure: None }, Report::default());
+    block_on(executor.adopt_machines(&lease, &found, None, &mut report));
+    let reported = report.decisions.iter().map(|decision| decision.subject.clone()).collect::<BTreeSet<_>>();
+    assert_eq!(u64::try_from(reported.len()), Ok(report.counted("adopted")), "each once, in the decisions as well");
+    let with_machine = stored(world).iter().filter(|claim| claim.value.machine().is_some()).count();
+    (report.counted("adopted"), executor.failure.is_some(), with_machine)
+}
+
+#[test]
+fn what_was_stored_of_claims_that_were_not_all_stored_is_reported_as_adopted() {
+    let (lost, busy) = (Some(Fault::LostReply), Some(Fault::Throttle));
+    assert_eq!(adopt_over(&still(), &[], 3, [None, lost]), (3, false, 3), "the second is stored, and the third was not tried");
+    assert_eq!(adopt_over(&still(), &[], 3, [None, busy]), (1, true, 1), "the others are left to the next sweep");
+    // The first of two has been stored, as two requests find out; the answer for the other is lost as well.
+    assert_eq!(adopt_over(&still(), &[], 2, [lost, None, None, lost]), (2, false, 2));
+}
+
+#[test]
+fn nothing_is_reported_as_adopted_that_was_not_stored_or_by_another() {
+    let busy = Some(Fault::Throttle);
+    assert_eq!(adopt_over(&still(), &[], 2, [busy]), (0, true, 0));
+    let world = still();
+    keep(&world, 1);
+    assert_eq!(adopt_over(&world, &[], 1, []), (0, false, 1), "its claim was stored after all were read");
+}
+
+/// A claim that waits for its machine.
+#[test]
+fn a_waiting_claim_is_reported_as_adopted_if_it_has_its_machine_whatever_was_answered() {
+    let adopted = |fault: Option<Fault>| {
+        let world = still();
+        let mut claim = planned();
+        claim.key = claim_of(0).key;
+        world.store(&claim);
+        adopt_over(&world, &stored(&world), 1, [fault])
+    };
+    assert_eq!(adopted(None), (1, false, 1));
+    assert_eq!(adopted(Some(Fault::LostReply)), (1, false, 1));
+    assert_eq!(adopted(Some(Fault::LostRace)), (0, false, 0));
+    assert_eq!(adopted(Some(Fault::Throttle)), (0, true, 0));
 }
 
 #[test]
