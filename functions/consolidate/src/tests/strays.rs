@@ -9,8 +9,8 @@ use futures::executor::block_on;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Node, Taint};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions};
-use whittle_claims::{Claim, DeletionReason, Event, step};
-use whittle_ports::{Adapters, ClaimStore, Report};
+use whittle_claims::{Claim, DeletionReason, Event, Revision, step};
+use whittle_ports::{Adapters, ClaimStore, Records, Report};
 use whittle_sim::{SimPorts, Simulation};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{TestWorld, at, begun, deletion, key, machine};
@@ -135,6 +135,24 @@ fn nodes_for_which_there_is_no_time_are_left_to_the_next_pass() {
     assert_eq!(left(&world), (4, 4), "sixteen are handled at once");
     assert_eq!(check_many(&world, &world.ports()).0, Step::Done);
     assert_eq!(left(&world), (0, 0));
+}
+
+/// As while a whole fleet drifts: some command ends in each pass. The node of one that has just ended is drained, and stays closed.
+#[test]
+fn a_node_of_no_command_is_untainted_in_a_pass_in_which_a_command_ends() {
+    for (replacement, rolled_back) in [("gone", true), ("new", false)] {
+        let world = leaving::world(None);
+        let mut node = Node { metadata: ObjectMeta::named("node-more"), ..Node::default() };
+        node.spec.taints.push(Taint::disrupted());
+        world.create(node);
+        let command = Running { started_at: at(-5), ..running(vec![claim(replacement)]) };
+        let record = Disruptions { running: vec![command], ..Disruptions::default() };
+        block_on(world.ports().write(&key("old").cluster, &record, Revision::ABSENT)).unwrap();
+        let report = leaving::handle(&world);
+        let is_open = |name: &str| world.get::<Node>(name).unwrap().spec.taints.is_empty();
+        assert_eq!((is_open("node-old"), is_open("node-more")), (rolled_back, true), "{replacement}");
+        assert_eq!((report.counted("rolled_back"), report.counted("unmarked")), (u64::from(rolled_back), 1), "{replacement}");
+    }
 }
 
 /// As when its machine is interrupted while its replacement starts: pods that came back would only move again.
