@@ -8,19 +8,23 @@ use crate::strays::{clear_disruption_reason, untaint_strays};
 use crate::{Rights, Run};
 use crate::{metrics, publish, rules, time_left};
 use std::collections::BTreeSet;
-use whittle_api::k8s::{Kind, Node, Taint};
+use whittle_api::k8s::{Kind, Node, Pod, Taint};
 use whittle_api::karpenter::NodePool;
 use whittle_claims::{
     Claim, ClaimKey, DecisionKind, DecisionRecord, Deletion, DeletionReason, Doorbell, Event, Phase, Stored, stated_deadline_of,
 };
-use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, protected_by, undo_moves, without_place};
-use whittle_model::disruption::{Input, Method};
+use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, arrival_on, protected_by, undo_moves, without_place};
+use whittle_model::disruption::{Input, Method, Reason};
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, Settings, StoreError, advance, concurrently,
     unless_conflict,
 };
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
+
+/// How long a command may have been able to end its nodes without looking for places again: passes are ten seconds apart while one runs.
+/// None may have come for hours, as while Karpenter runs beside.
+const LOOKED_AT_WITHIN: SignedDuration = SignedDuration::from_mins(2);
 
 /// The state of a command after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +103,7 @@ impl<P: Rights> Run<'_, P> {
             return Ok(outcome);
         }
         let stands = readiness(snapshot, running, timeout);
-        running.waited |= stands != Readiness::Ready && are_initialized(snapshot, running);
+        running.waited |= (stands != Readiness::Ready && are_initialized(snapshot, running)) || was_passed_over(snapshot, running);
         match stands {
             Readiness::Waiting => Ok(Outcome::Waiting),
             Readiness::Held(held) => {
@@ -389,6 +393,17 @@ fn are_initialized(snapshot: &Snapshot, running: &Running) -> bool {
     running.replacements.iter().all(|replacement| is_initialized(&replacement.key.name))
 }
 
+/// Whether a command could have ended its nodes long ago, and no pass came. Pure.
+fn was_passed_over(snapshot: &Snapshot, running: &Running) -> bool {
+    let latest = running.replacements.iter().try_fold(running.started_at, |latest, replacement| {
+        match &find_claim(snapshot, &replacement.key.name)?.value.phase {
+            Phase::Initialized { since, .. } => Some(latest.max(*since)),
+            _ => None,
+        }
+    });
+    latest.is_some_and(|since| snapshot.now.duration_since(since) > LOOKED_AT_WITHIN)
+}
+
 /// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead, or the run
 /// that began it died. Meanwhile the room for their pods was kept for nobody (ADR 0072). What replaces a machine of a static pool is not
 /// launched for its pods. Pure.
@@ -406,6 +421,10 @@ pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Runn
     let is_kept = |claim: &Claim| !claim.is_ending() && !snapshot.is_deleted_by_user(claim);
     let stays = |machine: &&DeletingMachine| find_claim(snapshot, &machine.claim).is_some_and(|claim| is_kept(&claim.value));
     let nodes: BTreeSet<&str> = running.removals.iter().filter(stays).map(|machine| machine.node.as_str()).collect();
+    if running.method.reason() == Reason::Empty {
+        // They go for having no pods, whatever room others have.
+        return occupied(snapshot, &nodes);
+    }
     let (ready, starting): (Vec<&Running>, Vec<&Running>) = known.running.iter().partition(|command| are_initialized(snapshot, command));
     let going = ready.into_iter().chain([running]).flat_map(|command| &command.removals);
     let going: BTreeSet<&str> = going.map(|machine| machine.node.as_str()).collect();
@@ -419,6 +438,13 @@ pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Runn
         [only] => Some(format!("pod {only} has no place on another node any more")),
         [first, others @ ..] => Some(format!("pod {first} and {} more have no place on other nodes any more", others.len())),
     }
+}
+
+/// Why nodes that were to go for being empty do not go any more: a pod that tolerates their taint may have been bound to one. Pure.
+fn occupied(snapshot: &Snapshot, nodes: &BTreeSet<&str>) -> Option<String> {
+    let pods = snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods());
+    let pods: Vec<Pod> = pods.filter(|pod| nodes.contains(pod.spec.node_name.as_str())).cloned().collect();
+    arrival_on(nodes.iter().copied(), &pods, snapshot.now).map(|arrival| arrival.to_string())
 }
 
 /// Why a command whose replacements are ready does not end its nodes yet: somebody has protected one of them since it began, or a pod on

@@ -6,10 +6,10 @@ use crate::state::{DeletingMachine, Disruptions, NAME, Running};
 use futures::executor::block_on;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Container, Node, Pod, ResourceRequirements};
-use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, conditions, labels};
-use whittle_claims::{Claim, Event, Revision};
+use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, conditions, labels};
+use whittle_claims::{Claim, Event, Phase, Revision};
 use whittle_model::disruption::Method;
-use whittle_ports::{Adapters, RecordReader, Records, Report, Scheduling, Settings};
+use whittle_ports::{Adapters, ClaimStore, RecordReader, Records, Report, Scheduling, Settings};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{TestWorld, at, begun, key, machine, pool_named, stored};
 use whittle_units::{Quantity, Resources};
@@ -87,6 +87,50 @@ fn a_command_that_did_not_wait_deletes_its_nodes_as_soon_as_its_replacement_is_r
     let world = world(3, ConditionStatus::True);
     let (is_deleted, _, report) = pass(&world, running(vec![claim("new")]));
     assert_eq!((is_deleted, report.counted("displaced")), (true, 0));
+}
+
+/// Since when the replacement of the world is ready.
+fn ready_since(world: &TestWorld, second: i64) {
+    let ports = world.ports();
+    let read = block_on(ports.get(&key("new"))).unwrap().unwrap();
+    let mut new = read.value.clone();
+    if let Phase::Initialized { since, .. } = &mut new.phase {
+        *since = at(second);
+    }
+    block_on(ports.update(&new, read.revision)).unwrap();
+}
+
+/// As while Karpenter ran beside for hours, or the function did not run: kube-scheduler had all that time to fill the replacement.
+#[test]
+fn a_command_that_no_pass_came_for_in_time_deletes_nodes_only_while_their_pods_have_places() {
+    for (since, taken, deletes) in [(-120, 3, true), (-121, 3, false), (-121, 2, true), (-7_200, 3, false)] {
+        let world = world(taken, ConditionStatus::True);
+        ready_since(&world, since);
+        let (is_deleted, _, report) = pass(&world, Running { started_at: at(-7_300), ..running(vec![claim("new")]) });
+        assert_eq!((is_deleted, report.counted("displaced")), (deletes, u64::from(!deletes)), "{since}, {taken}");
+    }
+    // What has no replacement could have gone at once.
+    for (started, deletes) in [(-120, true), (-121, false)] {
+        let world = world(3, ConditionStatus::True);
+        let (is_deleted, ..) = pass(&world, Running { started_at: at(started), ..running(Vec::new()) });
+        assert_eq!(is_deleted, deletes, "{started}");
+    }
+}
+
+/// There is room for the pod elsewhere, but the node was to go for having none.
+#[test]
+fn an_empty_node_whose_command_waited_is_deleted_only_while_it_is_empty() {
+    for (is_daemon, deletes) in [(false, false), (true, true)] {
+        let world = world(1, ConditionStatus::True);
+        if is_daemon {
+            let owner = OwnerReference { kind: "DaemonSet".to_owned(), controller: Some(true), ..OwnerReference::default() };
+            world.change::<Pod>("default/web", |pod| pod.metadata.owner_references = vec![owner].into());
+        }
+        let (is_deleted, is_open, report) = pass(&world, Running { method: Method::Emptiness, waited: true, ..running(Vec::new()) });
+        assert_eq!((is_deleted, is_open), (deletes, !deletes));
+        let told = "Kept after all: pod default/web was bound since";
+        assert_eq!(report.decisions.iter().any(|one| one.subject == "node/node-old" && one.message == told), !deletes);
+    }
 }
 
 #[test]
