@@ -239,6 +239,10 @@ pub(crate) fn still_surplus(snapshot: &Snapshot, known: &Disruptions) -> Vec<Sur
         let active = claims.filter(|claim| claim.is_live() && !going.contains(&claim.key.name) && !is_ending(claim)).count();
         excess.insert(name, active.saturating_sub(usize::try_from(replicas).unwrap_or(0)));
     }
+    // Whether one that cannot be read was scaled up is unknown: what is too many of it is chosen again once it can be.
+    for hidden in snapshot.objects.unreadable_of(NodePool::KIND) {
+        excess.insert(hidden.metadata.name.as_str(), 0);
+    }
     let mut chosen = known.surplus.clone();
     chosen.retain(|surplus| {
         let is_marked = find_claim(snapshot, &surplus.claim).is_none_or(|claim| is_ending(&claim.value));

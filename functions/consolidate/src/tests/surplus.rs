@@ -5,6 +5,7 @@ use crate::Run;
 use crate::state::{DeletingMachine, Disruptions, Running, SurplusClaim};
 use crate::statics::still_surplus;
 use futures::executor::block_on;
+use whittle_api::{ObjectMeta, Unreadable};
 use whittle_claims::{Claim, DeletionReason, Event, Function, Revision, Stored};
 use whittle_ports::{Adapters, Leases, Report, Settings};
 use whittle_snapshot::Snapshot;
@@ -131,6 +132,19 @@ fn of_what_was_chosen_as_many_go_as_the_pool_still_has_too_many() {
     let removals = vec![DeletingMachine { claim: "fixed-4".into(), node: "fixed-4".to_owned() }];
     let drifts = Running { removals, ..running(Vec::new()) };
     assert_eq!(chosen(&scaled(four(), Some(2)), &known(vec![drifts])), ["fixed-1"]);
+}
+
+/// It may have been scaled up since.
+#[test]
+fn nothing_that_was_chosen_goes_while_its_pool_cannot_be_read() {
+    let known = Disruptions { surplus: vec![surplus("fixed-1")], ..Disruptions::default() };
+    let marked = after(&serving("fixed-1"), &[Event::DeletionRequested(deletion(DeletionReason::ScaledDown, at(1)))]);
+    for (name, chosen, left) in [("fixed", serving("fixed-1"), 0), ("fixed", marked, 1), ("another", serving("fixed-1"), 1)] {
+        let mut snapshot = scaled(vec![chosen, serving("fixed-2")], None);
+        let hidden = Unreadable { kind: "NodePool".to_owned(), metadata: ObjectMeta::named(name), ..Unreadable::default() };
+        snapshot.objects.unreadable.push(hidden);
+        assert_eq!(still_surplus(&snapshot, &known).len(), left, "{name}");
+    }
 }
 
 /// Whether a run that finds `fixed-1` chosen deletes it, in a pool of two machines with so many replicas.
