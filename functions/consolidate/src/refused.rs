@@ -10,12 +10,14 @@ use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClassStatus, NodePool};
 use whittle_api::{ConditionStatus, Unreadable, conditions};
 use whittle_claims::{Claim, DeletionReason, LAUNCH_TIMEOUT, Phase};
-use whittle_model::disruption::{ClaimFacts, ReplacementRefused, TAKES_NO_PODS};
+use whittle_model::disruption::{ClaimFacts, NOT_INITIALIZED, ReplacementRefused, TAKES_NO_PODS};
 use whittle_snapshot::Snapshot;
-use whittle_units::{Timestamp, fnv1a};
+use whittle_units::{SignedDuration, Timestamp, fnv1a};
 
 /// Reasons of the condition Launched of a machine of which nothing was refused: nothing was tried, or EC2 was in trouble.
 const NOT_REFUSED: [&str; 4] = ["AwaitingReconciliation", "NodeClassReadinessUnknown", "RequestLimitExceeded", "InternalError"];
+/// A Node that joined so long ago and is not initialized may never be.
+const INITIALIZED_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 /// NodePools and, for each, claims that are remembered: the record of all disruptions is one item of the table.
 const POOLS_MAX: usize = 50;
 const CLAIMS_MAX: usize = 50;
@@ -96,21 +98,31 @@ pub(crate) fn refusal_of(claim: &Claim) -> Option<&str> {
     is_refused.then_some(launched.message.as_str())
 }
 
-/// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up, or the Node
-/// of one takes no pods. What EC2 has not in stock fails at the first attempt, and something else is planned then.
+/// The refusal because of which a command ends: each attempt to launch one of its replacements failed until that was given up, or one was
+/// launched in vain. What EC2 has not in stock fails at the first attempt, and something else is planned then.
 pub(crate) fn refused_launch<'a>(snapshot: &'a Snapshot, running: &Running) -> Option<Refused<'a>> {
     running.replacements.iter().find_map(|replacement| {
         let claim = &find_claim(snapshot, &replacement.key.name)?.value;
-        let message = refusal_of(claim).or_else(|| is_useless(snapshot, claim).then_some(TAKES_NO_PODS))?;
+        let message = refusal_of(claim).or_else(|| launched_in_vain(snapshot, claim))?;
         Some(Refused { node_pool: &claim.spec.owner.uid, message })
     })
 }
 
-/// Whether a replacement serves, and takes no pods: the next one may not either, as with an image whose nodes stop being ready, or where
-/// something cordons each new node. It stays, so that there would be one more each time.
-fn is_useless(snapshot: &Snapshot, claim: &Claim) -> bool {
-    let serves = matches!(claim.phase, Phase::Initialized { .. }) && !claim.is_ending();
-    serves && !snapshot.is_deleted_by_user(claim) && takes_no_pods(snapshot, claim)
+/// Why a replacement that runs is of no use: its Node takes no pods, or was never initialized. The next one may fare no better, as with an
+/// image whose nodes stop being ready, where something cordons each new node, or with a startup taint that nobody removes. It stays, or is
+/// surplus of a static pool, so that there would be one more each time.
+fn launched_in_vain(snapshot: &Snapshot, claim: &Claim) -> Option<&'static str> {
+    if claim.is_ending() || snapshot.is_deleted_by_user(claim) {
+        return None;
+    }
+    match &claim.phase {
+        Phase::Initialized { .. } => takes_no_pods(snapshot, claim).then_some(TAKES_NO_PODS),
+        Phase::Registered { since, .. } => {
+            let is_late = snapshot.now.duration_since(*since) >= INITIALIZED_WITHIN;
+            is_late.then_some(NOT_INITIALIZED)
+        }
+        _ => None,
+    }
 }
 
 /// The uids of the NodePools whose nodes a command removes.

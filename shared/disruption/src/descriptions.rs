@@ -5,7 +5,7 @@ use super::verdict::{Blocker, KeepReason, SPOT_TYPES_MIN, VerdictReason};
 use serde_json::{Value, json};
 use std::fmt;
 use whittle_api::labels;
-use whittle_model::disruption::{Reason, Savings, TAKES_NO_PODS};
+use whittle_model::disruption::{NOT_INITIALIZED, Reason, Savings, TAKES_NO_PODS};
 use whittle_units::{Price, SignedDuration, Timestamp};
 
 /// How a reason is reported.
@@ -205,9 +205,9 @@ fn replacement_refused(until: Timestamp, message: Option<&str>) -> Description {
             let text = format!("EC2 refused its replacement for a quota of vCPUs of the account; no other is tried before {until}");
             (text, json!({ "until": until }))
         }
-        Some(TAKES_NO_PODS) => {
-            let text = format!("EC2 launched what replaces it in vain, and launches no other before {until}: {TAKES_NO_PODS}");
-            (text, json!({ "until": until, "message": TAKES_NO_PODS }))
+        Some(why @ (TAKES_NO_PODS | NOT_INITIALIZED)) => {
+            let text = format!("EC2 launched what replaces it in vain, and launches no other before {until}: {why}");
+            (text, json!({ "until": until, "message": why }))
         }
         Some(message) => {
             let text = format!("EC2 refuses what would replace it; nothing is launched for that before {until}: {message}");

@@ -5,7 +5,7 @@ use super::pdb::PdbBlock;
 use super::verdict::{Blocker, KeepReason, Verdict, VerdictReason};
 use whittle_api::karpenter::NodePool;
 use whittle_api::labels;
-use whittle_model::disruption::TAKES_NO_PODS;
+use whittle_model::disruption::{NOT_INITIALIZED, TAKES_NO_PODS};
 use whittle_model::scheduling::Remedy;
 
 impl Verdict {
@@ -76,6 +76,24 @@ fn of_blocker(blocker: &Blocker) -> Option<String> {
     })
 }
 
+/// By what was said of the last replacement; `None`: a quota is used up.
+fn of_replacement(message: Option<&str>) -> &'static str {
+    match message {
+        None => "a higher quota of vCPUs of the account, in Service Quotas",
+        Some(TAKES_NO_PODS) => {
+            "nodes of its NodePool that stay ready and are not cordoned: after a change of NodePool or EC2NodeClass it is tried again at once"
+        }
+        Some(NOT_INITIALIZED) => {
+            "nodes of its NodePool that become ready within minutes, without startup taints that nobody removes and with all their \
+             resources: after a change of NodePool or EC2NodeClass it is tried again at once"
+        }
+        Some(_) => {
+            "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a \
+             change of NodePool or EC2NodeClass it is tried again at once"
+        }
+    }
+}
+
 fn of_budget(budget: &str) -> String {
     format!(
         "PodDisruptionBudget {budget} allowing a disruption (status.disruptionsAllowed): more ready pods, a higher maxUnavailable or a \
@@ -115,16 +133,7 @@ fn of_kept(reason: &KeepReason) -> Option<String> {
         KeepReason::SpotToSpotTooFewTypes { .. } => "requirements that more types meet".to_owned(),
         KeepReason::PoorScore { .. } => "WhenEmptyOrUnderutilized as spec.disruption.consolidationPolicy of its NodePool".to_owned(),
         KeepReason::SavesTooLittle { .. } => format!("a smaller annotation {} of its NodePool", labels::MINIMUM_SAVING),
-        KeepReason::ReplacementRefused { message: None, .. } => "a higher quota of vCPUs of the account, in Service Quotas".to_owned(),
-        KeepReason::ReplacementRefused { message: Some(message), .. } if message == TAKES_NO_PODS => {
-            "nodes of its NodePool that stay ready and are not cordoned: after a change of NodePool or EC2NodeClass it is tried again at once"
-                .to_owned()
-        }
-        KeepReason::ReplacementRefused { message: Some(_), .. } => {
-            "what EC2 names corrected, in the EC2NodeClass, the NodePool (its Events LaunchRefused say more) or the account: after a \
-             change of NodePool or EC2NodeClass it is tried again at once"
-                .to_owned()
-        }
+        KeepReason::ReplacementRefused { message, .. } => of_replacement(message.as_deref()).to_owned(),
         KeepReason::DriftAwaitsJoin { pool } => {
             format!("machines of NodePool {pool} that join: its condition NodeRegistrationHealthy says why the latest did not")
         }

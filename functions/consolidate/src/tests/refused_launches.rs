@@ -7,7 +7,7 @@ use whittle_api::k8s::Node;
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedSubnet};
 use whittle_api::{ConditionStatus, ObjectMeta, Unreadable, conditions};
 use whittle_claims::{Claim, Deletion, DeletionReason, Event};
-use whittle_model::disruption::{Method, ReplacementRefused, TAKES_NO_PODS};
+use whittle_model::disruption::{Method, NOT_INITIALIZED, ReplacementRefused, TAKES_NO_PODS};
 use whittle_snapshot::Snapshot;
 use whittle_testkit::{at, begun, node_class_reference, pool_named, pool_owner};
 
@@ -109,6 +109,21 @@ fn a_replacement_that_takes_no_pods_counts_as_refused() {
     assert_eq!(found(|_| (), &[]), None, "the command ends for another reason");
     let deletion = Deletion::without_deadline(DeletionReason::Requested, at(300), "");
     assert_eq!(found(|node| node.spec.unschedulable = true, &[Event::DeletionRequested(deletion)]), None, "a user has deleted it");
+}
+
+/// As with a startup taint that nobody removes. A static pool would launch one and delete it as surplus, every ten minutes for ever.
+#[test]
+fn a_replacement_that_joined_and_is_not_initialized_in_time_counts_as_refused() {
+    let found = |events: &[Event], now: i64| {
+        let snapshot = world(&[after(&of_pool("new"), events)], now);
+        refused_launch(&snapshot, &command(Method::StaticDrift, "old")).map(|refused| refused.message.to_owned())
+    };
+    let deletion = Event::DeletionRequested(Deletion::without_deadline(DeletionReason::Requested, at(200), ""));
+    assert_eq!(found(&joined(), 301).as_deref(), Some(NOT_INITIALIZED), "it joined at 1");
+    assert_eq!(found(&joined(), 300), None, "it may be soon, and the command ends for another reason");
+    assert_eq!(found(&joined()[..2], 601), None, "it has not joined: its own timeout ends it");
+    assert_eq!(found(&[joined(), vec![deletion]].concat(), 601), None, "a user has deleted it");
+    assert_eq!(found(&[joined(), vec![Event::NodeReady]].concat(), 601), None, "it serves");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use whittle_api::catalog::{InstanceType, Offering};
 use whittle_api::k8s::{IntOrString, PodDisruptionBudget};
 use whittle_api::karpenter::{Budget, ConsolidationPolicy, Requirement};
 use whittle_api::{LabelSelector, NillableDuration, labels};
-use whittle_model::disruption::{ClaimFacts, Gate, Memory, Method, Move, RemovedNode, ReplacementRefused, TAKES_NO_PODS};
+use whittle_model::disruption::{ClaimFacts, Gate, Memory, Method, Move, NOT_INITIALIZED, RemovedNode, ReplacementRefused, TAKES_NO_PODS};
 use whittle_units::Price;
 
 /// A node of `cpu` cores with one pod.
@@ -549,6 +549,9 @@ fn the_verdict_of_a_refused_replacement_has_what_ec2_said_and_a_remedy() {
     let (text, remedy) = verdict(Some(TAKES_NO_PODS));
     assert!(text.contains("in vain") && text.ends_with(TAKES_NO_PODS) && !text.contains("refuse"), "{text}");
     assert!(remedy.contains("cordoned") && !remedy.contains("Service Quotas"), "{remedy}");
+    let (text, remedy) = verdict(Some(NOT_INITIALIZED));
+    assert!(text.contains("in vain") && text.ends_with(NOT_INITIALIZED) && !text.contains("refuse"), "{text}");
+    assert!(remedy.contains("startup taints") && !remedy.contains("cordoned"), "{remedy}");
     let (text, remedy) = verdict(None);
     assert!(text.contains("EC2 refused its replacement for a quota") && remedy.contains("Service Quotas"), "{text}; {remedy}");
 }

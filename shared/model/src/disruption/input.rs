@@ -50,12 +50,15 @@ pub struct ClaimFacts {
 /// What [`ReplacementRefused`] says where EC2 has launched replacements, and kube-scheduler may bind no pod there.
 pub const TAKES_NO_PODS: &str = "the Node that was launched in its place is cordoned, or not ready any more";
 
+/// The same where the Node has joined, and was not initialized in time (ADR 0080).
+pub const NOT_INITIALIZED: &str = "the Node that was launched in its place has joined, and was not initialized in time";
+
 /// For how long no replacement of a machine is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacementRefused {
     pub until: Timestamp,
-    /// What EC2 said of what was asked for, or [`TAKES_NO_PODS`]; `None` if a quota of the account is used up, which keeps no drifted node
-    /// (ADR 0024).
+    /// What EC2 said of what was asked for, [`TAKES_NO_PODS`] or [`NOT_INITIALIZED`]; `None` if a quota of the account is used up, which
+    /// keeps no drifted node (ADR 0024).
     pub message: Option<String>,
 }
 

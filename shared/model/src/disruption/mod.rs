@@ -6,4 +6,6 @@ mod input;
 
 pub use cloud_drift::CloudDrift;
 pub use command::{Action, Command, Method, Proposal, Reason, Removal, Savings, VALIDATION_WAIT};
-pub use input::{ClaimFacts, Gate, Input, Memory, Move, PassFingerprint, RemovedNode, ReplacementRefused, Settings, TAKES_NO_PODS};
+pub use input::{
+    ClaimFacts, Gate, Input, Memory, Move, NOT_INITIALIZED, PassFingerprint, RemovedNode, ReplacementRefused, Settings, TAKES_NO_PODS,
+};
