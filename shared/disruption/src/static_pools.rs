@@ -119,8 +119,8 @@ fn is_launched(claim: &NodeClaim) -> bool {
     !claim.status.provider_id.is_empty() && conditions::is_true(&claim.status.conditions, conditions::LAUNCHED)
 }
 
-/// Claims that have not launched, then empty nodes, then the others: unprotected before protected ones, and those with
-/// the lowest cost first.
+/// Claims that have not launched, then empty nodes, those that are not initialized before others, then all others: unprotected before
+/// protected ones, and those with the lowest cost first.
 fn select_for_deletion(view: &ClusterView<'_>, pool: &NodePool, excess: usize) -> Vec<String> {
     if excess == 0 {
         return Vec::new();
@@ -147,7 +147,8 @@ fn rank(view: &ClusterView<'_>, machine: &Machine<'_>) -> (u8, bool, i128) {
     let now = view.now();
     let protected_pod = machine.pods.iter().any(|pod| is_active(pod) && protection(pod, now).is_active());
     if machine.pods.iter().all(|pod| is_daemon_owned(pod)) && !protected_pod {
-        return (1, false, 0);
+        // One that serves is kept rather than one that may never do so.
+        return (1, machine.is_initialized(), 0);
     }
     let protected = protected_pod || NODE_PROTECTIONS.iter().any(|key| machine.annotation(key) == Some("true"));
     let cost = machine.claim().map_or(0, |claim| lifetime_cost(machine.pods.iter().copied(), claim, now));

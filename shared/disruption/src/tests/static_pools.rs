@@ -165,6 +165,21 @@ fn scaling_down_deletes_the_least_used_nodes_first() {
     }
 }
 
+/// As the replacement that a command was rolled back for: Karpenter deletes either, and in the end none of the pool might serve.
+#[test]
+fn of_empty_nodes_one_that_does_not_serve_yet_is_deleted_first_but_none_with_pods_before_it() {
+    let mut scene = pool_of(2, 3, None);
+    check_change(&scene, 0, &["claim-n0"]);
+    let (node, claim) = scene.parts("n2");
+    node.metadata.labels.remove(labels::INITIALIZED);
+    conditions::clear(&mut claim.status.conditions, conditions::INITIALIZED);
+    check_change(&scene, 0, &["claim-n2"]);
+    scene.the_pool("default").spec.replicas = Some(1);
+    check_change(&scene, 0, &["claim-n2", "claim-n0"]);
+    scene.pod("early", "n2", "100m");
+    check_change(&scene, 0, &["claim-n0", "claim-n1"]);
+}
+
 #[test]
 fn scaling_down_deletes_a_node_that_an_annotation_protects_after_the_others() {
     let mut scene = pool_of(1, 2, None);
