@@ -3,7 +3,7 @@
 
 use crate::execute::find_claim;
 use crate::progress::takes_no_pods;
-use crate::state::{Disruptions, Running, refused_for};
+use crate::state::{Disruptions, Running, command_timeout, refused_for};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Kind;
@@ -137,6 +137,13 @@ fn is_launching(running: &Running, snapshot: &Snapshot) -> bool {
     running.replacements.iter().any(|replacement| lacks_machine(&replacement.key.name))
 }
 
+/// Whether a replacement of a command is not ready for pods yet.
+fn is_starting(running: &Running, snapshot: &Snapshot) -> bool {
+    let is_ready = |claim: &Claim| matches!(claim.phase, Phase::Initialized { .. });
+    let awaited = |name| find_claim(snapshot, name).is_none_or(|claim| !is_ready(&claim.value));
+    running.replacements.iter().any(|replacement| awaited(&replacement.key.name))
+}
+
 impl Disruptions {
     /// Records that a command was rolled back because EC2 refuses its replacement. Commands of one pool that ran together count once.
     pub(crate) fn record_refused_launch(&mut self, running: &Running, refused: &Refused<'_>, snapshot: &Snapshot) {
@@ -191,10 +198,14 @@ impl Disruptions {
         }
     }
 
-    /// For how long nothing is launched to replace nodes of a pool: its time, and while one command tries whether EC2 still refuses.
+    /// For how long nothing is launched to replace nodes of a pool: its time, and while one command tries whether EC2 still refuses, or
+    /// whether what it launches is of use by now.
     fn refused_now(&self, pool: &str, refusal: &LaunchRefusal, snapshot: &Snapshot) -> Option<ReplacementRefused> {
-        let tries = |running: &&Running| is_launching(running, snapshot) && pools_of(running, snapshot).contains(pool);
-        let tried = self.running.iter().filter(tries).filter_map(|running| running.started_at.checked_add(LAUNCH_TIMEOUT).ok()).max();
+        let is_in_vain = [TAKES_NO_PODS, NOT_INITIALIZED].contains(&refusal.message.as_str());
+        let is_open = |running: &Running| if is_in_vain { is_starting(running, snapshot) } else { is_launching(running, snapshot) };
+        let lasts = if is_in_vain { command_timeout(self.removals().count()) } else { LAUNCH_TIMEOUT };
+        let tries = |running: &&Running| is_open(running) && pools_of(running, snapshot).contains(pool);
+        let tried = self.running.iter().filter(tries).filter_map(|running| running.started_at.checked_add(lasts).ok()).max();
         let until = tried.map_or(refusal.until, |tried| tried.max(refusal.until));
         (tried.is_some() || snapshot.now < until).then(|| ReplacementRefused { until, message: Some(refusal.message.clone()) })
     }

@@ -141,6 +141,21 @@ fn all_nodes_of_the_pool_wait_for_longer_each_time() {
     }
 }
 
+/// That EC2 launches one says nothing yet where the last ones were of no use: there would be one in each pass.
+#[test]
+fn while_the_next_replacement_after_one_in_vain_starts_no_other_is_launched() {
+    for (words, waits_for_ready) in [(NOT_INITIALIZED, true), (TAKES_NO_PODS, true), (WORDS, false)] {
+        let mut known = Disruptions::default();
+        let refusal = Refused { node_pool: "pool-uid", message: words };
+        known.record_refused_launch(&command(Method::StaticDrift, "old"), &refusal, &world(&[], 0));
+        known.running.push(Running { started_at: at(400), ..command(Method::StaticDrift, "old") });
+        let is_held = |new: Claim| held(&known, &world(&[new], 500), "other").is_some();
+        assert!(is_held(of_pool("new")), "{words}: it has no machine yet");
+        assert_eq!(is_held(after(&of_pool("new"), &joined())), waits_for_ready, "{words}");
+        assert!(!is_held(serving("new")), "{words}");
+    }
+}
+
 #[test]
 fn commands_that_ran_together_count_once_and_nothing_is_kept_for_ever() {
     let mut known = refused(1, 0);
