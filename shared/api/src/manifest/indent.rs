@@ -4,6 +4,7 @@
 use super::ManifestError;
 use crate::field::{FieldError, FieldPath};
 use crate::yaml::{Mark, Node, YamlError};
+use serde::de::IgnoredAny;
 use std::path::Path;
 
 /// The remedy if no cause is likely.
@@ -19,23 +20,35 @@ const TERRAFORM: &str = ": this looks like Terraform: give what it renders, as `
 /// The remedy for JSON of several values, as jq prints what it selects.
 const STREAM: &str = ": one value follows another: put them into a list, as with `jq -s '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
 
+/// The remedy for JSON without its end, as a command that was interrupted leaves it.
+const CUT_OFF: &str = ": the text ends before this value does: save the whole of it again, or close its brackets";
+
+/// The remedy for a line of YAML's braces or brackets that a program is to fill in.
+const VARIABLE: &str = ": the line has a placeholder: fill it in first, as with `envsubst`";
+
 /// The error for a text that cannot be parsed, with its likely cause.
 pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestError {
     let lines: Vec<&str> = text.lines().collect();
-    let (mark, cause) = if error.of_syntax { cause(&lines, error.mark) } else { (error.mark, String::new()) };
     // A map of YAML in braces has no quotes.
     let is_json = text.trim_start().strip_prefix('{').is_some_and(|inside| inside.trim_start().starts_with('"'));
+    // To JSON its indentation means nothing.
+    let (mark, cause) = if error.of_syntax && !is_json { cause(&lines, error.mark) } else { (error.mark, String::new()) };
     let at = mark.line.checked_sub(1).and_then(|index| lines.get(index));
     let is_template = at.is_some_and(|line| line.contains("{{"));
     let is_named_so = Path::new(file).extension().is_some_and(|extension| extension == "tf");
     let is_terraform = is_named_so || at.is_some_and(|line| line.trim_start().starts_with("%{"));
     let is_stream = is_json && error.message.contains("document start") && at.is_some_and(|line| line.trim_start().starts_with('{'));
+    let is_cut_off = is_json && error.of_syntax && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof());
+    // Outside of braces and brackets it is text like any other.
+    let is_variable = error.message.contains("flow ") && at.is_some_and(|line| line.contains("${"));
     // What is too deep or too large has no line to correct.
     let is_told = !error.of_syntax || error.message.contains("limit");
     let cause = match cause.as_str() {
         "" if is_template => TEMPLATE,
         "" if is_terraform => TERRAFORM,
         "" if is_stream => STREAM,
+        "" if is_cut_off => CUT_OFF,
+        "" if is_variable => VARIABLE,
         "" if is_told || is_json => "",
         "" => UNKNOWN,
         cause => cause,

@@ -70,6 +70,29 @@ fn what_terraform_is_to_render_is_told_as_such() {
 }
 
 #[test]
+fn json_without_its_end_is_told_as_such_and_not_as_a_matter_of_indentation() {
+    let whole = "{\"apiVersion\": \"v1\",\n \"kind\": \"List\",\n \"items\": [\n  {\"apiVersion\": \"v1\", \"kind\": \"Pod\"}\n ]\n}\n";
+    let told = |text: &str| read("dump.json", text).unwrap_err()[0].to_string();
+    for end in ["Li", "items", "[\n", "{\"api", "\"kind\": \"Pod\"}", "\n ]"] {
+        let cut = &whole[..whole.rfind(end).unwrap() + end.len()];
+        let told = told(cut);
+        assert!(told.contains("this is no JSON: ") && told.ends_with("save the whole of it again, or close its brackets"), "{cut}: {told}");
+    }
+    // What is wrong elsewhere has an end.
+    let comma = told(&whole.replace("\"List\",", "\"List\""));
+    assert!(comma.contains("this is no JSON: ") && !comma.contains("ndentation") && !comma.contains("whole"), "{comma}");
+}
+
+#[test]
+fn a_placeholder_in_braces_is_told_to_be_filled_in() {
+    let told = |text: &str| read("pool.yaml", text).unwrap_err()[0].to_string();
+    for text in ["metadata: {name: ${NAME}}\n", "kind: NodePool\nvalues: [${ZONE}]\n"] {
+        assert!(told(text).ends_with("has a placeholder: fill it in first, as with `envsubst`"), "{}", told(text));
+    }
+    assert!(!told("metadata: {name: a\nspec: {}\n").contains("placeholder"));
+}
+
+#[test]
 fn s4_11_wrong_indentation_is_reported_at_the_first_key_that_is_too_deep() {
     let errors = refused(include_str!("../../../../tests/seeds/004-provisioner-as-printed.txt"));
     assert_eq!(errors.len(), 1, "{errors:?}");
