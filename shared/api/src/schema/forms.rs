@@ -3,7 +3,8 @@
 use super::node_class::VOLUME_SIZE;
 use super::node_overlay::{ADJUSTMENT, PRICE};
 use super::node_pool::{BUDGET_DURATION, BUDGET_NODES, SCHEDULE};
-use super::parts::{DURATION, NILLABLE_DURATION};
+use super::parts::{DURATION, KEY_PATTERN, LABEL_VALUE_PATTERN, NILLABLE_DURATION};
+use crate::runtime::LABEL_VALUE_FORM;
 
 /// What is to be written instead of a text that does not match; none for patterns that say it themselves.
 pub(super) fn remedy(pattern: &str, text: &str) -> Option<String> {
@@ -12,6 +13,9 @@ pub(super) fn remedy(pattern: &str, text: &str) -> Option<String> {
         return Some(format!("days are written as hours, {hours}h"));
     }
     let form = match pattern {
+        LABEL_VALUE_PATTERN => return Some(format!("write {LABEL_VALUE_FORM}")),
+        // Of taints, values have it as well.
+        KEY_PATTERN => return Some(format!("write {LABEL_VALUE_FORM}; a key may have a DNS domain and a slash in front")),
         NILLABLE_DURATION => "write hours, minutes and seconds, such as 720h or 1h30m, or Never",
         DURATION => "write hours, minutes and seconds, such as 24h or 1h30m",
         BUDGET_DURATION => "write hours and minutes, such as 8h or 1h30m",
@@ -49,6 +53,8 @@ mod tests {
         assert!(!said(DURATION, "Never").contains("Never"));
         assert!(said(BUDGET_DURATION, "30s").contains("8h"));
         assert!(said(BUDGET_NODES, "110%").contains("0% to 100%"));
+        assert_eq!(said(LABEL_VALUE_PATTERN, "a b"), "write at most 63 letters, digits, -, _ and ., letters or digits at both ends");
+        assert!(said(KEY_PATTERN, "a b").ends_with("at both ends; a key may have a DNS domain and a slash in front"));
         assert_eq!(remedy("^cr-[0-9a-z]+$", "30d"), None);
     }
 
@@ -64,6 +70,8 @@ mod tests {
             (VOLUME_SIZE, &["20Gi", "1Gi", "64T"][..]),
             (PRICE, &["0.05"][..]),
             (ADJUSTMENT, &["+0.1", "-10%"][..]),
+            (LABEL_VALUE_PATTERN, &["a", "a-b_c.d"][..]),
+            (KEY_PATTERN, &["team", "example.com/team"][..]),
         ] {
             texts.iter().for_each(|text| assert!(matches(pattern, text), "{text} is not of the form {pattern}"));
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Keys of labels, with an optional domain.
 pub(super) const KEY_PATTERN: &str =
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(\/))?([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$";
-const LABEL_VALUE_PATTERN: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
+pub(super) const LABEL_VALUE_PATTERN: &str = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 pub(super) const NILLABLE_DURATION: &str = "^(([0-9]+(s|m|h))+|Never)$";
 pub(super) const DURATION: &str = "^([0-9]+(s|m|h))+$";
 
