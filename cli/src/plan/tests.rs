@@ -125,6 +125,28 @@ fn leading_separators_and_end_markers_are_no_documents() {
 }
 
 #[test]
+fn what_is_refused_of_a_workload_is_told_at_its_line() {
+    let web = "# a comment\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: -1\n  \
+               selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      \
+               containers:\n      - name: c\n        resources: {requests: {cpu: -1}}\n";
+    let read = source::read_text("in.yaml", &format!("{POOL}---\n{web}")).unwrap();
+    // The separator is the first line behind those of the pool.
+    let separator = POOL.lines().count() + 1;
+    for (line, column, said) in
+        [(6, 3, "spec.replicas: -1 replicas"), (13, 32, "spec.template.spec.containers[0].resources.requests.cpu: -1 is less than nothing")]
+    {
+        let wanted = format!("in.yaml:{}:{column}: document 2, Deployment \"web\", {said}", separator + line);
+        assert!(read.refused.iter().any(|fault| fault.starts_with(&wanted)), "{wanted}: {:#?}", read.refused);
+    }
+    // Nobody knows the lines of what a list has, so that its place in the list is told.
+    let list = format!("{POOL}---\napiVersion: v1\nkind: List\nitems: [{{}}, {{kind: Pod}}]\n");
+    let read = source::read_text("in.yaml", &list).unwrap();
+    let wanted = [0, 1].map(|at| format!("in.yaml, document 2: List, items[{at}]: an object needs apiVersion and kind"));
+    assert!(wanted.iter().all(|wanted| read.refused.iter().any(|fault| fault.starts_with(wanted))), "{:#?}", read.refused);
+    assert_eq!(read.refused.len(), wanted.len());
+}
+
+#[test]
 fn a_tab_after_the_dashes_of_a_separator_ends_a_document_too() {
     for separator in ["---\t\n", "---\t\t# next\n", "--- \t\n", "---\t\r\n"] {
         let text = [POOL, &pod("first", "1", ""), &pod("second", "1", "")].join(separator);

@@ -7,6 +7,7 @@ use super::old_scalars;
 use crate::threads::joined;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::sync::Arc;
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{Kind, Pod};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
@@ -33,6 +34,16 @@ pub(crate) struct Document {
     pub(crate) changed: bool,
     /// What it was, if it is changed so that machines which were launched from it have drifted.
     pub(crate) before: Option<Box<Value>>,
+    /// Its text, for the positions of errors. `None` of an item of a list, of a readable pod and of what no file has.
+    written: Option<Arc<Written>>,
+}
+
+/// The text of an object that is a document of its own.
+#[derive(Debug)]
+struct Written {
+    /// The number of lines before it in its file.
+    lines_before: usize,
+    text: String,
 }
 
 /// An object of an API version before v1, with its position.
@@ -104,7 +115,8 @@ impl ParsedDocuments {
         for mut value in values {
             manifest::remove_nulls(&mut value);
             let path = path.to_owned();
-            self.add(Document { path, number: 1, value, faults: Vec::new(), pod: None, live: true, changed: false, before: None }, None);
+            let (faults, pod, before, written) = (Vec::new(), None, None, None);
+            self.add(Document { path, number: 1, value, faults, pod, live: true, changed: false, before, written }, None);
         }
     }
 
@@ -134,14 +146,16 @@ impl ParsedDocuments {
             Err(fault) => return self.refused.extend(yaml_errors(path, number, lines_before, chunk, fault)),
         };
         let (mut values, mut faults) = (Vec::new(), Vec::new());
+        let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
         flatten_list(value, &mut values, &mut faults);
         self.refused.extend(faults.iter().map(|fault| format!("{path}, document {number}: {fault}")));
         let is_single = values.len() == 1 && faults.is_empty();
+        let written = (is_single && !is_list).then(|| Arc::new(Written { lines_before, text: chunk.clone() }));
         for mut value in values {
             manifest::remove_nulls(&mut value);
             drop_namespace(&mut value);
-            let document =
-                Document { path: path.to_owned(), number, value, faults: Vec::new(), pod: None, live: false, changed: false, before: None };
+            let (path, faults, pod, before, written) = (path.to_owned(), Vec::new(), None, None, written.clone());
+            let document = Document { path, number, value, faults, pod, live: false, changed: false, before, written };
             // Line numbers are those of the file, unless the object is an item of a list.
             self.add(document, is_single.then_some((lines_before, chunk)));
         }
@@ -169,7 +183,7 @@ impl ParsedDocuments {
         if (document.version(), document.kind()) == (Pod::API_VERSION, Pod::KIND)
             && let Ok(pod) = document.accepted()
         {
-            document = Document { value: Value::Null, pod: Some(Box::new(pod)), ..document };
+            document = Document { value: Value::Null, pod: Some(Box::new(pod)), written: None, ..document };
             self.documents.push(document);
             return;
         }
@@ -353,6 +367,11 @@ fn flatten_list(mut value: Value, out: &mut Vec<Value>, faults: &mut Vec<String>
             fields.entry("apiVersion").or_insert_with(|| version.clone());
             fields.entry("kind").or_insert_with(|| element.clone().into());
         }
+        let word = |key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default();
+        if word("kind").is_empty() || (word("apiVersion").is_empty() && !word("kind").ends_with("List")) {
+            faults.push(format!("{kind}, items[{at}]: {}", no_object(&item)));
+            continue;
+        }
         flatten_list(item, out, faults);
     }
 }
@@ -378,6 +397,7 @@ pub(crate) fn converted(legacy: Vec<LegacyDocument>) -> Result<Vec<Document>, Re
         live: false,
         changed: false,
         before: None,
+        written: None,
     };
     Ok(objects.zip(1..).map(document).collect())
 }
@@ -515,7 +535,7 @@ impl Document {
 
     /// The same, unless an API server would refuse the object; then all that is wrong with it. What a cluster has was accepted.
     pub(crate) fn accepted<T: DeserializeOwned + Judged>(&self) -> Result<T, ReadError> {
-        let line = |fault: FieldError| self.fault(fault.path.to_string(), fault.message).to_string();
+        let line = |fault: FieldError| self.fault(&fault.path, fault.message).to_string();
         let misspelt = if self.live { Vec::new() } else { manifest::misspelt(self.kind(), &self.value) };
         let mut lines: Vec<String> = misspelt.into_iter().map(line).collect();
         let object: T = match self.parse() {
@@ -531,7 +551,8 @@ impl Document {
     }
 
     fn parse_error(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ReadError {
-        let (field, inner) = (FieldPath::of_error(error.path()).to_string(), error.inner().to_string());
+        let (path, inner) = (FieldPath::of_error(error.path()), error.inner().to_string());
+        let field = path.to_string();
         let said = words::plain(&inner);
         let remedy = if inner.contains("expected a string") {
             "; a name or value that is meant as text needs quotes"
@@ -540,11 +561,23 @@ impl Document {
         } else {
             ""
         };
-        self.fault(field, format!("{said}{remedy}"))
+        self.fault(&path, format!("{said}{remedy}"))
     }
 
-    pub(crate) fn fault(&self, field: String, message: String) -> ReadError {
-        let object = format!("{} {:?}", self.kind(), self.name());
-        ReadError::Object { path: self.path.clone(), document: self.number, object, field, message }
+    /// What is wrong with a field, at its place in the file if that is known.
+    pub(crate) fn fault(&self, field: &FieldPath, message: String) -> ReadError {
+        let (path, document, object) = (self.path.clone(), self.number, format!("{} {:?}", self.kind(), self.name()));
+        let Some(mark) = self.mark_of(field) else {
+            return ReadError::Object { path, document, object, field: field.to_string(), message };
+        };
+        let (mark, object, field) = (Some(mark), Some(object), field.clone());
+        ReadError::Manifest(vec![ManifestError { file: path, document, mark, object, field, message }.to_string()])
+    }
+
+    /// Where a field stands in the file, or the nearest one around it.
+    fn mark_of(&self, field: &FieldPath) -> Option<Mark> {
+        let written = self.written.as_deref()?;
+        let mark = manifest::mark_of(&written.text, field)?;
+        Some(Mark { line: written.lines_before + mark.line, ..mark })
     }
 }

@@ -20,8 +20,8 @@ pub(super) fn claim_templates(document: &Document) -> Result<Vec<PersistentVolum
     for (at, template) in templates.into_iter().flatten().enumerate() {
         let read: Result<PersistentVolumeClaim, _> = serde_path_to_error::deserialize(template);
         claims.push(read.map_err(|error| {
-            let field = format!("spec.volumeClaimTemplates[{at}].{}", FieldPath::of_error(error.path()));
-            document.fault(field.trim_end_matches('.').to_owned(), words::plain(&error.inner().to_string()))
+            let field = FieldPath::of("spec.volumeClaimTemplates").index(at).join(&FieldPath::of_error(error.path()));
+            document.fault(&field, words::plain(&error.inner().to_string()))
         })?);
     }
     claims.retain(|claim| !claim.metadata.name.is_empty());

@@ -36,6 +36,11 @@ impl FieldPath {
         steps.push(Step::Index(index));
         Self(steps)
     }
+    /// The path of a part of this field, which is at `below` in it.
+    #[must_use]
+    pub fn join(&self, below: &Self) -> Self {
+        Self(self.0.iter().chain(&below.0).cloned().collect())
+    }
     /// Where a parser found an error.
     pub fn of_error(path: &serde_path_to_error::Path) -> Self {
         let mut found = Self::root();

@@ -52,6 +52,13 @@ pub fn json_of(text: &str) -> Option<Value> {
     repeated.is_empty().then(|| first.to_json())
 }
 
+/// Where a field of the first document of a text stands, or the nearest one around it that is there. `None` if the text is no YAML.
+#[must_use]
+pub fn mark_of(text: &str, path: &FieldPath) -> Option<Mark> {
+    let documents = yaml::documents(text).ok()?;
+    documents.first().map(|document| position_of(document, path))
+}
+
 /// Reads all objects of a text. Empty documents are skipped, lists are expanded. Karpenter's kinds are read as strictly as by
 /// kubectl (unknown fields are errors), other kinds only in the fields that we use. Repeated keys are errors in all. One of Karpenter's
 /// kinds in a group that is nearly Karpenter's is an error, too.
