@@ -1,6 +1,7 @@
 //! NodePools that refer to an EC2NodeClass which is not there, and what of those that are there has no effect.
 
 use super::remarks::Remark;
+use crate::similar::nearest_name;
 use std::fmt;
 use whittle_api::k8s::Kind;
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
@@ -30,6 +31,8 @@ pub(crate) struct Dangling {
     old: bool,
     pool: String,
     class: String,
+    /// A class that is there and was probably meant.
+    meant: Option<String>,
 }
 
 impl Dangling {
@@ -46,7 +49,7 @@ impl Dangling {
 
     /// The field that refers, and the class that it means.
     fn names(&self) -> (String, String) {
-        let Self { old, pool, class } = self;
+        let Self { old, pool, class, .. } = self;
         let (kind, field, class_kind) = if *old {
             ("Provisioner", "spec.providerRef", "AWSNodeTemplate")
         } else {
@@ -59,7 +62,8 @@ impl Dangling {
 impl fmt::Display for Dangling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (reference, class) = self.names();
-        write!(f, "{reference}: {class} is missing, and without it no node is launched: add it, or correct the name")
+        write!(f, "{reference}: {class} is missing, and without it no node is launched: add it, or correct the name")?;
+        self.meant.as_ref().map_or(Ok(()), |meant| write!(f, " (did you mean {meant:?}?)"))
     }
 }
 
@@ -69,10 +73,11 @@ pub(crate) fn dangling<'a>(pools: impl IntoIterator<Item = &'a NodePool>, classe
         let reference = &pool.spec.template.spec.node_class_ref;
         reference.kind == Ec2NodeClass::KIND && pool.is_managed() && pool.class_in(classes).is_none()
     };
-    let named = |pool: &NodePool| Dangling {
-        old: pool.is_converted_provisioner(),
-        pool: NodePool::given_name(&pool.metadata.name).to_owned(),
-        class: pool.spec.template.spec.node_class_ref.name.clone(),
+    let named = |pool: &NodePool| {
+        let (old, class) = (pool.is_converted_provisioner(), pool.spec.template.spec.node_class_ref.name.clone());
+        let of_kind = classes.iter().filter(|class| class.is_converted_template() == old);
+        let meant = nearest_name(&class, of_kind.map(|class| class.metadata.name.clone()));
+        Dangling { old, pool: NodePool::given_name(&pool.metadata.name).to_owned(), class, meant }
     };
     pools.into_iter().filter(is_without).map(named).collect()
 }

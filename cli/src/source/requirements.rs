@@ -7,6 +7,7 @@ use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::karpenter::{NodeOverlay, NodePool, Operator, Requirement};
 use whittle_api::labels;
 use whittle_ec2::facts::offline;
+use whittle_model::pods::is_restricted;
 use whittle_model::requirements::{Allowed, canonical_key, from_requirements};
 use whittle_model::scheduling::{Known, meant_key, meant_values};
 
@@ -82,9 +83,9 @@ fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
     let key = canonical_key(&requirement.key);
     if !labels::WELL_KNOWN.contains(&key) {
         let remark = |meant| {
-            let message =
-                format!("no instance type has the label {key}, so that nodes get it as a label of their own: did you mean {meant}?");
-            FieldError::new(path.clone(), message)
+            // Of a key that may not be set, an error says so.
+            let own = if is_restricted(key, |_| false) { "" } else { ", so that nodes get it as a label of their own" };
+            FieldError::new(path.clone(), format!("no instance type has the label {key}{own}: did you mean {meant}?"))
         };
         return meant_key(key).into_iter().map(remark).collect();
     }
@@ -216,6 +217,11 @@ mod tests {
         }
         let key = values("topology.kubernetes.io/zones", "us-east-1a");
         assert!(key.len() == 1 && key[0].ends_with("did you mean topology.kubernetes.io/zone?"), "{key:?}");
+        assert!(key[0].contains("so that nodes get it as a label of their own"), "{key:?}");
+        // No node gets a key of Karpenter's domains.
+        let restricted = values("karpenter.k8s.aws/instance-catgory", "m");
+        let wanted = "no instance type has the label karpenter.k8s.aws/instance-catgory: did you mean karpenter.k8s.aws/instance-category?";
+        assert!(restricted.len() == 1 && restricted[0].ends_with(wanted), "{restricted:?}");
         let label = said(json!({"kubernetes.io/arch": "arm"}), &[]);
         assert!(label.len() == 1 && label[0].ends_with("did you mean arm64?"), "{label:?}");
         for (key, value) in

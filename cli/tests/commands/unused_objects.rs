@@ -63,7 +63,13 @@ fn a_class_that_is_refused_is_told_as_such_with_what_to_write() {
     assert!(err(&twice).contains(refused) && !err(&twice).contains("is missing"), "{}", err(&twice));
     let missing = whittle(&["check", "-f", "-"], &pool(""));
     let said = format!("{}{}", out(&missing), err(&missing));
-    assert!(said.contains("EC2NodeClass \"c\" is missing, and without it no node is launched: add it, or correct the name"), "{said}");
+    assert!(said.contains("EC2NodeClass \"c\" is missing, and without it no node is launched: add it, or correct the name\n"), "{said}");
+    let near = format!("{}{}", pool("").replace("name: c}", "name: defualt}"), class("20Gi").replace("name: c}", "name: default}"));
+    let near = whittle(&["check", "-f", "-"], &near);
+    let said = format!("{}{}", out(&near), err(&near));
+    let wanted =
+        "EC2NodeClass \"defualt\" is missing, and without it no node is launched: add it, or correct the name (did you mean \"default\"?)";
+    assert!(said.contains(wanted), "{said}");
 }
 
 #[test]
