@@ -98,9 +98,11 @@ fn names(kind: &str, metadata: &Value, path: &FieldPath, errors: &mut Vec<FieldE
     // The server makes the name of the prefix, however odd, and five letters.
     let made = (!prefix.is_empty()).then(|| prefix.chars().take(58).chain("aaaaa".chars()).collect::<String>());
     let name = if name.is_empty() { made.as_deref().unwrap_or_default() } else { name };
-    if name.is_empty() {
+    // Of one that is no text, its type is the error.
+    let is_text = metadata.get("name").is_none_or(|name| name.is_null() || name.is_string());
+    if name.is_empty() && is_text {
         errors.push(FieldError::new(path.key("name"), "missing: give the object a name").at(Stage::Shape));
-    } else if !is_name(name) {
+    } else if !name.is_empty() && !is_name(name) {
         errors.push(FieldError::new(path.key("name"), format!("{name:?} is no name: {NAME_FORM}")));
     }
     if crd::is_namespaced(kind) && !namespace.is_empty() && !(namespace.len() <= 63 && matches(NAMESPACE, namespace)) {

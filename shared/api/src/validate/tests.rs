@@ -82,6 +82,13 @@ fn the_error_of_an_unknown_field_suggests_the_intended_one() {
     assert!(texts.iter().any(|text| text.starts_with("spec.template: missing")), "{texts:?}");
 }
 
+#[test]
+fn a_name_that_is_no_text_is_not_missing() {
+    let errors = document("karpenter.sh/v1", "NodePool", &pool(json!({"name": 1234}), json!({})));
+    let of_name = errors.iter().map(ToString::to_string).filter(|text| text.starts_with("metadata.name: "));
+    assert_eq!(of_name.collect::<Vec<_>>(), ["metadata.name: text is needed here, not 1234: put it in quotes"]);
+}
+
 fn pool(metadata: Value, spec: Value) -> Value {
     let mut pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": metadata, "spec": {
         "template": {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}, "requirements": []}},
