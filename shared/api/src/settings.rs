@@ -3,6 +3,7 @@
 
 use crate::duration::GoDuration;
 use crate::k8s::ConfigMap;
+use crate::schema::differing_letters;
 use crate::words;
 use crate::yaml::{self, Content, Node};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,10 +40,12 @@ pub struct Read {
 
 /// An ignored key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} is not used: {why}")]
+#[error("{key} is not used: {why}{}", .meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default())]
 pub struct Ignored {
     pub key: String,
     pub why: &'static str,
+    /// The setting that was probably meant by one that there is not.
+    pub meant: Option<&'static str>,
 }
 
 /// A setting that cannot be parsed.
@@ -254,6 +257,14 @@ fn meaning(key: &str) -> Meaning {
     find(ENVIRONMENT, key).or_else(|| find(KEYS, short)).unwrap_or(Meaning::Nothing(NO_CONTROLLER))
 }
 
+/// The setting that an unknown key is near to. Other values of a chart are many, and none of our business.
+fn near(key: &str) -> Option<&'static str> {
+    let short = key.strip_prefix("settings.")?;
+    let short = short.strip_prefix("aws.").unwrap_or(short);
+    let lengths_differ = |name: &str| name.chars().count().abs_diff(short.chars().count());
+    KEYS.iter().map(|(name, _)| *name).find(|name| lengths_differ(name) <= 1 && differing_letters(name, short) <= 2)
+}
+
 fn collect(origin: &str, pairs: impl Iterator<Item = (String, String)>) -> Result<Read, Vec<SettingsError>> {
     let (mut read, mut errors) = (Read::default(), Vec::new());
     for (key, value) in pairs {
@@ -266,7 +277,8 @@ fn collect(origin: &str, pairs: impl Iterator<Item = (String, String)>) -> Resul
             _ => None,
         };
         if let Some(why) = unused {
-            read.ignored.push(Ignored { key, why });
+            let meant = if why == NO_CONTROLLER { near(&key) } else { None };
+            read.ignored.push(Ignored { key, why, meant });
         } else if let Err(message) = assign(&mut read.settings, meaning, value.trim()) {
             errors.push(SettingsError { origin: origin.to_owned(), key, message });
         }

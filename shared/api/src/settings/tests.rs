@@ -43,6 +43,17 @@ fn s1_2_unused_keys_are_reported_and_ignored() {
 }
 
 #[test]
+fn a_misspelt_setting_names_the_one_that_was_meant() {
+    let told = |text: &str| -> Vec<String> { from_helm_values("f", text, &[]).unwrap().ignored.iter().map(ToString::to_string).collect() };
+    let wanted = |key: &str, meant: &str| format!("settings.{key} is not used: {NO_CONTROLLER}; did you mean {meant}?");
+    assert_eq!(told("settings: {batchMaxDuraton: 10s}\n"), [wanted("batchMaxDuraton", "batchMaxDuration")]);
+    assert_eq!(told("settings: {aws: {isolatedVpc: true}}\n"), [wanted("aws.isolatedVpc", "isolatedVPC")]);
+    // What is near to none, and what is no setting.
+    assert_eq!(told("settings: {eksControlPlane: true}\n"), [format!("settings.eksControlPlane is not used: {NO_CONTROLLER}")]);
+    assert_eq!(told("batchMaxDuraton: 10s\n"), [format!("batchMaxDuraton is not used: {NO_CONTROLLER}")]);
+}
+
+#[test]
 fn all_values_that_cannot_be_parsed_are_reported() {
     let text = "settings:\n  batchMaxDuration: soon\n  aws: {vmMemoryOverheadPercent: 7.5, reservedENIs: -1, isolatedVPC: maybe}\n";
     let errors: Vec<String> = from_helm_values("values.yaml", text, &[]).unwrap_err().iter().map(ToString::to_string).collect();
@@ -73,7 +84,7 @@ fn a_setting_of_todays_karpenter_names_the_parameter_that_stands_for_it() {
                  awsFeatureGates: {nodeClassCEL: true}\n";
     for read in [from_helm_values("f", chart, &[]).unwrap(), from_environment(&variables).unwrap()] {
         assert_eq!(read.ignored.len(), 9, "{:?}", read.ignored);
-        for Ignored { key, why } in &read.ignored {
+        for Ignored { key, why, .. } in &read.ignored {
             let name = why.strip_prefix("set the stack's parameter ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
             assert!(template.contains(&format!("\n  {name}:\n    Type: ")), "{key}: template.yaml has no parameter {name:?}");
         }
