@@ -16,7 +16,7 @@ use std::str::FromStr;
 use whittle_api::k8s::{Container, PersistentVolumeClaim, Pod, PodTemplate, ResourceRequirements};
 use whittle_api::{LabelSelector, ObjectMeta, OwnerReference, words};
 use whittle_model::pods::deletion_ranks;
-use whittle_units::Timestamp;
+use whittle_units::{Quantity, Timestamp};
 
 /// A workload that creates pods.
 #[derive(Clone, Debug)]
@@ -245,6 +245,25 @@ pub(super) fn without_requests(pods: &[Pod]) -> Option<String> {
             counted(count, "pod")
         )
     })
+}
+
+/// Less memory than any process has: `512m` of it are half a byte.
+const MEMORY_MIN: Quantity = Quantity::from_units(1024);
+
+/// That pods ask for almost no memory, as where `m` was written for `Mi`: a machine seems to have room for as many as it may run.
+pub(super) fn almost_no_memory(pods: &[Pod]) -> Option<String> {
+    let asked = |pod: &Pod| {
+        let mut amounts = pod.spec.containers.iter().filter_map(|one| one.resources.as_ref()?.requests.0.get("memory").copied());
+        amounts.find(|memory| !memory.is_zero() && *memory < MEMORY_MIN)
+    };
+    let mut tiny = pods.iter().filter_map(|pod| Some((pod, asked(pod)?)));
+    let (first, memory) = tiny.next()?;
+    let pods = counted(1 + tiny.count(), "pod");
+    let name = first.metadata.key();
+    Some(format!(
+        "{pods} of workloads with less than 1Ki of memory in resources.requests, such as {name} with {memory}: write bytes with a suffix, \
+         such as 512Mi; m stands for thousandths"
+    ))
 }
 
 /// Takes away the pods that changed workloads have no more after their rollout: those of another template, and those beyond their replicas.

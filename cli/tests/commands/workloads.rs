@@ -104,6 +104,19 @@ fn pods_that_ask_for_nothing_are_counted() {
 }
 
 #[test]
+fn pods_that_ask_for_almost_no_memory_are_counted() {
+    let with = |memory: &str| workload("Deployment", "web", "replicas: 2, ").replace("{cpu: 1}", &format!("{{cpu: 1, memory: {memory}}}"));
+    for memory in ["512m", "512", "1000m"] {
+        let said = planned(&[], &[with(memory)], "2 of 2", "note: 2 pods of workloads with less than 1Ki of memory in resources.requests");
+        assert!(said.contains("such as 512Mi; m stands for thousandths"), "{said}");
+    }
+    for memory in ["512Mi", "1Ki", "209715200m", "0"] {
+        let said = planned(&[], &[with(memory)], "2 of 2", "");
+        assert!(!said.contains("1Ki of memory"), "{memory}: {said}");
+    }
+}
+
+#[test]
 fn containers_without_requests_have_those_of_their_namespace() {
     let web = workload("Deployment", "web", "replicas: 2, ").replace("{requests: {cpu: 1}}", "{}");
     let range = |amount: &str| {
