@@ -172,7 +172,7 @@ fn selects(selection: &PodSelection, pod: &Pod) -> bool {
 }
 
 /// Pods of a higher priority are placed first, and may have others evicted. The template of a DaemonSet names its class alone.
-fn priority(pod: &Pod, classes: &[PriorityClass]) -> i32 {
+pub(crate) fn priority(pod: &Pod, classes: &[PriorityClass]) -> i32 {
     let of_class = || match pod.spec.priority_class_name.as_str() {
         "system-node-critical" => Some(2_000_001_000),
         "system-cluster-critical" => Some(2_000_000_000),

@@ -65,7 +65,8 @@ struct ClassIdentity<'c>(&'c Class);
 impl ClassIdentity<'_> {
     fn seen(&self) -> impl Hash + Eq + '_ {
         let Class { requests, resources, ports, volumes, missed_drivers, repels, counted_by, avoids_spared, resource_claims, .. } = self.0;
-        (requests, resources, ports, volumes, missed_drivers, repels, counted_by, avoids_spared, resource_claims, &self.0.avoids)
+        let claims = (volumes, &self.0.one_pod_claims);
+        (requests, resources, ports, claims, missed_drivers, repels, counted_by, avoids_spared, resource_claims, &self.0.avoids)
     }
 
     fn relaxations(&self) -> impl Iterator<Item = impl Hash + Eq + '_> + '_ {

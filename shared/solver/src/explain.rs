@@ -136,6 +136,9 @@ fn reason(
     if class.resource_claims {
         return Reason::ResourceClaims;
     }
+    if let Some((claim, user)) = state.claim_user(class) {
+        return Reason::Ignored(vec![pods::planned_for_another(claim, &problem.pods[user].metadata.key())]);
+    }
     match error {
         Some(FitError::Reserved { lost: true }) => return Reason::Reserved(Cause::ReservedLost),
         Some(FitError::Reserved { lost: false }) => return Reason::Reserved(Cause::ReservedUnavailable),

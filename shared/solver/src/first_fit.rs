@@ -75,7 +75,7 @@ impl PackingRun<'_, '_> {
     fn place_on_machine(&mut self, machine: MachineId, entry: Entry) -> bool {
         let class = Rc::clone(&self.problem.classes[entry.class]);
         self.meter().spend(meter::POD);
-        let relaxations = if class.resource_claims { &[] } else { &class.relaxations[..] };
+        let relaxations = if class.resource_claims || self.waits_for_a_claim(&class, entry.pod) { &[] } else { &class.relaxations[..] };
         for (n, relaxation) in relaxations.iter().enumerate() {
             if let Ok(set) = fit::check_machine(self.problem, &self.state, machine, &class, relaxation) {
                 self.state.put_on_machine(self.problem, machine, set, &class, entry.pod);
@@ -90,6 +90,9 @@ impl PackingRun<'_, '_> {
     pub(crate) fn place(&mut self, class: &Class, pod: PodId) -> Result<(), FitError> {
         if class.resource_claims {
             return Err(FitError::Permanent);
+        }
+        if self.waits_for_a_claim(class, pod) {
+            return Err(FitError::Transient);
         }
         let mut last = FitError::Permanent;
         for (n, relaxation) in class.relaxations.iter().enumerate() {
@@ -109,6 +112,11 @@ impl PackingRun<'_, '_> {
             }
         }
         Err(last)
+    }
+
+    /// Whether another pod is to use a claim of the pod that is for one pod at a time. Who has a node already uses it.
+    fn waits_for_a_claim(&self, class: &Class, pod: PodId) -> bool {
+        !self.problem.pods[pod].is_bound() && self.state.claim_user(class).is_some()
     }
 
     fn place_relaxed(&mut self, class: &Class, relaxation: &Relaxation, pod: PodId) -> Result<(), FitError> {

@@ -13,6 +13,7 @@ use super::objective::risk;
 use super::packing_run::{Choice, Outcome, PackingRun};
 use super::pod::{Class, Entry};
 use super::problem::Problem;
+use super::queue::rivals_in_turn;
 use super::repack;
 use super::state::Claim;
 use super::topology::GroupKind;
@@ -163,6 +164,7 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
             }
             let mut order = strategy.order.sort(problem, queue);
             real_first(problem, &mut order);
+            rivals_in_turn(problem, &mut order);
             let mut outcome = PackingRun::new(problem, options, strategy.packing_options, strategy.choice, budget - *work).run(&order);
             *work += outcome.work;
             let misplaced = affinity_check::unplace_misplaced(problem, &mut outcome, &tolerated);
@@ -265,6 +267,7 @@ fn improve(problem: &mut Problem<'_>, options: &Options, outcome: &mut Outcome, 
 /// The queue, with the pods that were considered in this round at the end.
 fn queue_from_cursor(problem: &Problem<'_>, cursor: &Cursor) -> Vec<Entry> {
     let mut queue = problem.queue.clone();
+    rivals_in_turn(problem, &mut queue);
     if !cursor.considered.is_empty() {
         queue.sort_by_key(|entry| cursor.considered.contains(&problem.pods[entry.pod].metadata.uid));
     }

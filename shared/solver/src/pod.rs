@@ -46,6 +46,8 @@ pub(crate) struct Class {
     pub(crate) relaxations: Vec<Relaxation>,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) volumes: Vec<VolumeUse>,
+    /// Its claims that one pod at a time may use.
+    pub(crate) one_pod_claims: Vec<String>,
     /// Drivers of its volumes without which it cannot be moved to, or is not bound to, a node without a NodePool.
     pub(crate) missed_drivers: BTreeSet<String>,
     /// Alternatives, in order; empty: anywhere.

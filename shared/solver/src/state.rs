@@ -8,7 +8,7 @@ use super::meter;
 use super::pod::Class;
 use super::problem::{MachineNow, Problem};
 use super::topology::{Counts, Group, GroupKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_model::pods::HostPort;
 use whittle_model::requirements::Allowed;
 
@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub(crate) refusals: Map<RelaxationId, RefusalCache>,
     /// By pod: the relaxation with which it was placed, unless that is the first.
     relaxation_of: Map<PodId, u16>,
+    /// By claim that one pod at a time may use: the pod that has a place and is to use it.
+    users: BTreeMap<String, PodId>,
     /// Incremented by every placement.
     pub(crate) version: u64,
 }
@@ -111,6 +113,7 @@ impl State {
             reserved_left: problem.reservations.left.clone(),
             refusals: Map::default(),
             relaxation_of: Map::default(),
+            users: BTreeMap::new(),
             version: 0,
         }
     }
@@ -161,6 +164,7 @@ impl State {
             now.volumes.entry(volume.driver.clone()).or_default().insert(volume.claim.clone());
         }
         now.pods.push(pod);
+        self.give_claims(class, pod);
         let machine = &problem.machines[machine];
         self.record(problem, class, set, machine.host, machine.taints);
     }
@@ -236,7 +240,21 @@ impl State {
         now.count += 1;
         now.claims.grow(at.position() + 1);
         now.claims.insert(at);
+        self.give_claims(class, pod);
         self.record(problem, class, set, problem.host_of_claim(at), taints);
+    }
+
+    /// A claim of the class that one pod at a time may use, and the pod that is to use it.
+    pub(crate) fn claim_user(&self, class: &Class) -> Option<(&str, PodId)> {
+        let mut taken = class.one_pod_claims.iter().filter_map(|claim| self.users.get_key_value(claim));
+        taken.next().map(|(claim, pod)| (claim.as_str(), *pod))
+    }
+
+    /// Records the user of claims that one pod at a time may use.
+    fn give_claims(&mut self, class: &Class, pod: PodId) {
+        for claim in &class.one_pod_claims {
+            self.users.entry(claim.clone()).or_insert(pod);
+        }
     }
 
     /// Moves a claim to those with requirements `set`.
@@ -263,6 +281,7 @@ impl State {
     /// Removes placed pods again. Claims without pods are dropped, which renumbers the others.
     pub(crate) fn unplace(&mut self, problem: &Problem<'_>, pods: &BTreeSet<PodId>) {
         let class_of = |pod: PodId| std::rc::Rc::clone(&problem.classes[problem.class_of[pod]]);
+        self.users.retain(|_, pod| !pods.contains(pod));
         let mut less = Vec::new();
         for ChangedMachine { machine, now } in &mut self.changed {
             let (going, staying) = now.pods.iter().partition(|pod| pods.contains(pod));

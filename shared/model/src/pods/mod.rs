@@ -24,4 +24,4 @@ pub use ports::{HostPort, host_ports};
 pub use requests::{effective_requests, limits_of_whole_become_requests, negative_requests, total_requests};
 pub use tolerations::{tolerates, untolerated};
 pub use validation::{empty_affinity, is_restricted, node_constraint_errors, requirement_errors};
-pub use volumes::{EBS_DRIVER, SELECTED_NODE, VolumeUse, Volumes};
+pub use volumes::{EBS_DRIVER, SELECTED_NODE, VolumeUse, Volumes, planned_for_another};

@@ -45,7 +45,9 @@ pub struct Volumes<'a> {
     volumes: BTreeMap<&'a str, &'a PersistentVolume>,
     classes: BTreeMap<&'a str, &'a StorageClass>,
     csi_nodes: BTreeMap<&'a str, &'a CsiNode>,
-    /// By claim that one pod at a time may use: the pod that does.
+    /// The claims that one pod at a time may use.
+    of_one_pod: BTreeSet<(&'a str, &'a str)>,
+    /// By such claim: the pod that uses it.
     users: BTreeMap<(&'a str, &'a str), &'a Pod>,
     made_beforehand: StaticVolumes<'a>,
     objects: &'a ClusterObjects,
@@ -55,12 +57,14 @@ impl<'a> Volumes<'a> {
     /// Indexes the storage objects.
     #[must_use]
     pub fn of(objects: &'a ClusterObjects) -> Self {
+        let of_one_pod = of_one_pod(objects);
         Self {
             claims: objects.volume_claims.iter().map(|c| ((c.metadata.namespace.as_str(), c.metadata.name.as_str()), c)).collect(),
             volumes: objects.volumes.iter().map(|v| (v.metadata.name.as_str(), v)).collect(),
             classes: objects.storage_classes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
             csi_nodes: objects.csi_nodes.iter().map(|c| (c.metadata.name.as_str(), c)).collect(),
-            users: users(objects),
+            users: users(objects, &of_one_pod),
+            of_one_pod,
             made_beforehand: StaticVolumes::of(objects),
             objects,
         }
@@ -92,6 +96,20 @@ impl<'a> Volumes<'a> {
             ))
         }));
         if out.is_empty() { self.too_few_volumes_error(pod).into_iter().collect() } else { out }
+    }
+
+    /// The pod's claims that one pod at a time may use, as `namespace/name`: kube-scheduler lets no second one use them, on whichever node.
+    #[must_use]
+    pub fn one_pod_claims(&self, pod: &Pod) -> Vec<String> {
+        if self.of_one_pod.is_empty() {
+            return Vec::new();
+        }
+        let namespace = pod.metadata.namespace.as_str();
+        let own = shareable_claims(pod).filter(|name| self.of_one_pod.contains(&(namespace, *name)));
+        let mut out: Vec<String> = own.map(|name| format!("{namespace}/{name}")).collect();
+        out.sort();
+        out.dedup();
+        out
     }
 
     fn claim_error(&self, namespace: &str, name: &str) -> Option<String> {
@@ -327,11 +345,21 @@ fn shareable_claims(pod: &Pod) -> impl Iterator<Item = &str> {
     pod.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref()).map(|source| source.claim_name.as_str())
 }
 
-/// By claim that one pod at a time may use: the pod that has a node and stays. The successor of one that ends gets its machine meanwhile.
-fn users(objects: &ClusterObjects) -> BTreeMap<(&str, &str), &Pod> {
-    let of_one_pod = objects.volume_claims.iter().filter(|claim| claim.spec.access_modes.iter().any(|mode| mode == ONE_POD));
-    let of_one_pod: BTreeSet<(&str, &str)> =
-        of_one_pod.map(|claim| (claim.metadata.namespace.as_str(), claim.metadata.name.as_str())).collect();
+/// The fault of a pod that waits for `user` (`namespace/name`), which is to use `claim` (`namespace/name`) and has no node yet.
+#[must_use]
+pub fn planned_for_another(claim: &str, user: &str) -> String {
+    let name = claim.rsplit_once('/').map_or(claim, |(_, name)| name);
+    format!("persistentvolumeclaim \"{name}\" is {ONE_POD} and planned for {user}: no other pod can run before that one has ended")
+}
+
+/// The claims that one pod at a time may use.
+fn of_one_pod(objects: &ClusterObjects) -> BTreeSet<(&str, &str)> {
+    let claims = objects.volume_claims.iter().filter(|claim| claim.spec.access_modes.iter().any(|mode| mode == ONE_POD));
+    claims.map(|claim| (claim.metadata.namespace.as_str(), claim.metadata.name.as_str())).collect()
+}
+
+/// By claim of `of_one_pod`: the pod that has a node and stays. The successor of one that ends gets its machine meanwhile.
+fn users<'a>(objects: &'a ClusterObjects, of_one_pod: &BTreeSet<(&'a str, &'a str)>) -> BTreeMap<(&'a str, &'a str), &'a Pod> {
     if of_one_pod.is_empty() {
         return BTreeMap::new();
     }

@@ -13,7 +13,7 @@ use whittle_units::{Price, Quantity, Resources};
 /// Why a pod is not placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Rejected before solving, since Whittle cannot schedule such a pod. One text per fault.
+    /// Rejected, mostly before solving: Whittle cannot schedule such a pod, or another one uses its claim. One text per fault.
     Ignored(Vec<String>),
     /// The pod excludes all NodePools on purpose, and has no other fault: that deserves no warning.
     OptedOut,

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_model::pods::SELECTED_NODE;
-use whittle_model::scheduling::Plan;
+use whittle_model::scheduling::{Options, Packing, Plan};
+use whittle_units::SignedDuration;
 
 fn in_zone(zone: &str) -> Value {
     json!({"matchExpressions": [expr(labels::ZONE, "In", &[zone])]})
@@ -335,6 +336,82 @@ fn a_claim_of_one_pod_at_a_time_launches_nothing_for_a_second_pod() {
     let ending = second("ReadWriteOncePod", |pod| pod.metadata.deletion_timestamp = Some(now()));
     assert_eq!(ending.claims.len(), 1, "the machine is there when the first pod has ended");
     assert_eq!(second("ReadWriteOncePod", |pod| pod.status.phase = "Succeeded".into()).claims.len(), 1);
+}
+
+/// Pods that wait for one claim with this access mode, for which a volume is made where they run.
+fn rivals(mode: &str, pods: &[(&str, Value)]) -> World {
+    let mut world = World::new();
+    waiting(&mut world, "wait", &[]);
+    claim(&mut world, "data", json!({"storageClassName": "wait"})).spec.access_modes = vec![mode.into()];
+    for (name, spec) in pods {
+        world.pod(name, all(&[spec.clone(), using(&["data"])]));
+    }
+    world
+}
+
+/// The pods that get a machine, those that wait, and why the first of them does, with either packing.
+#[track_caller]
+fn check_rivals(world: &World, machines: usize, placed: &[&str], waits: &[&str], why: &str) {
+    for packing in [Packing::Reference, Packing::Best] {
+        let plan = world.solve(&Options { packing, ..world.options.clone() });
+        let new: Vec<&str> = plan.claims.iter().flat_map(|claim| &claim.pods).map(|pod| pod.name.as_str()).collect();
+        assert_eq!((plan.claims.len(), new, left(&plan)), (machines, placed.to_vec(), waits.to_vec()), "{packing:?}");
+        assert!(waits.is_empty() || reasons(&plan)[0].contains(why), "{packing:?}: {:?}", reasons(&plan));
+    }
+}
+
+#[test]
+fn of_pods_that_wait_for_a_claim_of_one_pod_at_a_time_one_gets_a_machine() {
+    let cpus = |first: &str, second: &str| [("a", json!({"cpu": first})), ("b", json!({"cpu": second}))];
+    let why = "persistentvolumeclaim \"data\" is ReadWriteOncePod and planned for default/a: no other pod can run";
+    for second in ["3", "500m"] {
+        check_rivals(&rivals("ReadWriteOncePod", &cpus("3", second)), 1, &["a"], &["b"], why);
+    }
+    check_rivals(&rivals("ReadWriteOncePod", &cpus("1", "1")), 1, &["a"], &["b"], why);
+    check_rivals(&rivals("ReadWriteOnce", &cpus("3", "3")), 2, &["a", "b"], &[], "");
+}
+
+#[test]
+fn a_claim_of_one_pod_at_a_time_goes_to_the_pod_that_kube_scheduler_tries_first() {
+    let important = || json!({"cpu": "1", "priority": 10});
+    let world = rivals("ReadWriteOncePod", &[("a", json!({"cpu": "3"})), ("b", important())]);
+    check_rivals(&world, 1, &["b"], &["a"], "planned for default/b");
+    let mut world = rivals("ReadWriteOncePod", &[("a", json!({"cpu": "3"})), ("b", json!({"cpu": "1"}))]);
+    world.objects.pods[0].metadata.creation_timestamp = Some(now());
+    world.objects.pods[1].metadata.creation_timestamp = Some(now() - SignedDuration::from_mins(1));
+    check_rivals(&world, 1, &["b"], &["a"], "planned for default/b");
+}
+
+#[test]
+fn a_pod_that_fits_nowhere_keeps_no_claim_from_others() {
+    let huge = json!({"cpu": "1000", "priority": 10});
+    check_rivals(&rivals("ReadWriteOncePod", &[("a", huge), ("b", json!({"cpu": "1"}))]), 1, &["b"], &["a"], "planned for default/b");
+}
+
+#[test]
+fn a_claim_of_one_pod_at_a_time_has_one_user_on_nodes_that_are_there() {
+    let pods = [("a", json!({"cpu": "1"})), ("b", json!({"cpu": "1"}))];
+    let mut world = rivals("ReadWriteOncePod", &pods);
+    world.node("n", 4, json!({}));
+    check_rivals(&world, 0, &[], &["b"], "planned for default/a");
+    assert_eq!(world.plan().placements[0].pods.len(), 1);
+    // Each was promised a machine before it was known.
+    let mut world = rivals("ReadWriteOncePod", &pods);
+    world.managed("one", "launched", 2, json!({}));
+    world.managed("two", "launched", 2, json!({}));
+    let promises = [("uid-a", "claim-one"), ("uid-b", "claim-two")];
+    world.options.promised = promises.iter().map(|(pod, claim)| ((*pod).to_owned(), (*claim).to_owned())).collect();
+    check_rivals(&world, 0, &[], &["b"], "planned for default/a");
+    assert_eq!(world.plan().placements.len(), 1);
+}
+
+/// They have run together, however that came.
+#[test]
+fn pods_that_leave_their_node_are_placed_whoever_uses_their_claim() {
+    let mut world = rivals("ReadWriteOncePod", &[("a", json!({"cpu": "1"})), ("b", json!({"cpu": "1"}))]);
+    world.node("n", 4, json!({})).metadata.deletion_timestamp = Some(now());
+    ["a", "b"].into_iter().for_each(|pod| world.bind(pod, "n"));
+    check_rivals(&world, 1, &["a", "b"], &[], "");
 }
 
 #[test]
