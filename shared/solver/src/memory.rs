@@ -6,6 +6,7 @@
 
 use crate::hash::Mix;
 use serde::{Deserialize, Serialize};
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::hash::{Hash as _, Hasher};
@@ -130,6 +131,7 @@ impl Memory {
     #[must_use]
     pub fn after(input: &Input<'_>, options: &Options, plan: &Plan) -> Self {
         let by_uid: BTreeMap<&str, &Pod> = input.objects.pods.iter().map(|pod| (pod.metadata.uid.as_str(), pod)).collect();
+        let volumes = LazyCell::new(|| pods::Volumes::of(input.objects));
         let mut reasons: Vec<StoredReason> = Vec::new();
         let mut pods: BTreeMap<String, StoredPod> = BTreeMap::new();
         for left in plan.left_out.iter().filter(|left| is_lasting(&left.reason)).take(PODS_MAX) {
@@ -139,7 +141,10 @@ impl Memory {
                 reasons.push(reason);
                 reasons.len() - 1
             });
-            let depends_on_others = depends_on_other_pods(pod) || left.reason.depends_on_limits() || !options.default_spread.is_empty();
+            let depends_on_others = depends_on_other_pods(pod)
+                || left.reason.depends_on_limits()
+                || !options.default_spread.is_empty()
+                || !volumes.one_pod_claims(pod).is_empty();
             pods.insert(left.pod.uid.clone(), StoredPod(pod_hash(pod), depends_on_others, at));
             if reasons.len() >= REASONS_MAX {
                 break;

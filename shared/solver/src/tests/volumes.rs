@@ -4,6 +4,7 @@ mod attachments;
 mod in_advance;
 
 use super::world::{World, Z, all, expr, hard, left, near, now, reasons, spread};
+use crate::Memory;
 use serde_json::{Value, json};
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
@@ -412,6 +413,18 @@ fn pods_that_leave_their_node_are_placed_whoever_uses_their_claim() {
     world.node("n", 4, json!({})).metadata.deletion_timestamp = Some(now());
     ["a", "b"].into_iter().for_each(|pod| world.bind(pod, "n"));
     check_rivals(&world, 1, &["a", "b"], &[], "");
+}
+
+#[test]
+fn who_waits_for_the_user_of_a_claim_is_looked_at_again_when_that_one_is_gone() {
+    let mut world = rivals("ReadWriteOncePod", &[("a", json!({"cpu": "1"})), ("b", json!({"cpu": "1"}))]);
+    let first = world.solve(&world.options);
+    let memory = world.ask(|input| Memory::after(input, &world.options, &first));
+    let settled = |world: &World| world.ask(|input| memory.settled(input, &world.options).into_keys().collect::<Vec<String>>());
+    assert_eq!(settled(&world), ["uid-b"]);
+    world.objects.pods.retain(|pod| pod.metadata.name != "a");
+    assert!(settled(&world).is_empty());
+    check_rivals(&world, 1, &["b"], &[], "");
 }
 
 #[test]
