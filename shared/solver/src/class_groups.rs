@@ -27,6 +27,8 @@ fn set_groups(classes: &mut Classes, groups: &IdVec<GroupId, Group>, selecting: 
                 matches!((group.kind, group.by_host), (GroupKind::Spread { .. }, false) | (GroupKind::Affinity, _))
             });
         }
+        let mut own = class.relaxations.iter().flat_map(|relaxation| &relaxation.owned).chain(&class.repels);
+        class.left_aside = own.any(|id| groups[*id].left_aside);
     }
 }
 

@@ -52,7 +52,9 @@ pub(crate) fn collect(builder: &mut ProblemBuilder<'_>, to_place: &IdVec<PodId, 
             let anti = pod.spec.affinity.as_ref().and_then(|a| a.pod_anti_affinity.as_ref());
             for term in anti.map(|a| &a.required[..]).unwrap_or_default() {
                 let selects = PodSelection::of(term, &pod.metadata.namespace, &input.objects.namespaces);
-                let id = builder.groups.term(GroupKind::Inverse, &term.topology_key, selects, None, &mut builder.names);
+                let place = (pod.metadata.namespace.as_str(), term.topology_key.as_str());
+                let id = builder.groups.term(GroupKind::Inverse, place, selects, None, &mut builder.names);
+                builder.groups.runs(id);
                 repels.push(id);
             }
         }

@@ -38,6 +38,10 @@ const TRIED_VIEWS_MAX: usize = 2_000;
 /// Keys whose values are names of NodePools.
 const OF_NODE_POOLS: [&str; 2] = [labels::NODE_POOL, labels::PROVISIONER_NAME];
 
+/// The fault of a pod whose rules are left aside.
+const LEFT_ASIDE: &str = "its namespace has more rules about other pods than can be looked at: a selector counts for little if it names a \
+                          value that few pods have";
+
 /// At most this many causes of one rejection get remedies; each is what remains once the one before it is remedied.
 const CAUSES_MAX: u32 = 4;
 
@@ -135,6 +139,9 @@ fn reason(
     }
     if class.resource_claims {
         return Reason::ResourceClaims;
+    }
+    if class.left_aside {
+        return Reason::Ignored(vec![LEFT_ASIDE.to_owned()]);
     }
     if let Some((claim, user)) = state.claim_user(class) {
         return Reason::Ignored(vec![pods::planned_for_another(claim, &problem.pods[user].metadata.key())]);

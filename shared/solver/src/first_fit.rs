@@ -75,7 +75,8 @@ impl PackingRun<'_, '_> {
     fn place_on_machine(&mut self, machine: MachineId, entry: Entry) -> bool {
         let class = Rc::clone(&self.problem.classes[entry.class]);
         self.meter().spend(meter::POD);
-        let relaxations = if class.resource_claims || self.waits_for_a_claim(&class, entry.pod) { &[] } else { &class.relaxations[..] };
+        let never = class.resource_claims || class.left_aside || self.waits_for_a_claim(&class, entry.pod);
+        let relaxations = if never { &[] } else { &class.relaxations[..] };
         for (n, relaxation) in relaxations.iter().enumerate() {
             if let Ok(set) = fit::check_machine(self.problem, &self.state, machine, &class, relaxation) {
                 self.state.put_on_machine(self.problem, machine, set, &class, entry.pod);
@@ -88,7 +89,7 @@ impl PackingRun<'_, '_> {
 
     /// Places one pod, dropping its preferences one by one.
     pub(crate) fn place(&mut self, class: &Class, pod: PodId) -> Result<(), FitError> {
-        if class.resource_claims {
+        if class.resource_claims || class.left_aside {
             return Err(FitError::Permanent);
         }
         if self.waits_for_a_claim(class, pod) {

@@ -4,7 +4,8 @@ use super::hash::Map;
 use super::ids::{GroupId, IdVec, Key, LabelsId, TolerationId};
 use super::intern::Names;
 use super::meter::Meter;
-use super::selectors::{LabelIndex, LabelSet, Scope};
+use super::selectors::{LabelIndex, LabelSet, Scope, Selected};
+use super::shares::{self, ToMatch};
 use super::topology::{Filter, Group, GroupKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -82,11 +83,21 @@ struct Identity {
     reach: Option<TolerationId>,
 }
 
+/// Who has a constraint.
+#[derive(Debug)]
+struct Owner {
+    /// Of several namespaces the first.
+    namespace: String,
+    /// Whether it is a pod that stays on its node.
+    runs: bool,
+}
+
 /// All groups of a problem while they are being collected.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     identities: IdVec<GroupId, Identity>,
     id_of: Map<Identity, GroupId>,
+    owners: IdVec<GroupId, Owner>,
     label_sets: IdVec<LabelsId, LabelSet>,
     /// By namespace, then labels.
     label_set_of: Map<String, Map<BTreeMap<String, String>, LabelsId>>,
@@ -102,11 +113,16 @@ impl Groups {
         id
     }
 
-    fn id(&mut self, identity: Identity) -> GroupId {
-        if let Some(id) = self.id_of.get(&identity) {
-            return *id;
+    fn id(&mut self, identity: Identity, namespace: &str) -> GroupId {
+        if let Some(&id) = self.id_of.get(&identity) {
+            let owner = &mut self.owners[id].namespace;
+            if namespace < owner.as_str() {
+                namespace.clone_into(owner);
+            }
+            return id;
         }
         let id = self.identities.push(identity.clone());
+        self.owners.push(Owner { namespace: namespace.to_owned(), runs: false });
         self.id_of.insert(identity, id);
         id
     }
@@ -140,7 +156,7 @@ impl Groups {
             max_skew: i64::from(constraint.max_skew),
             min_domains: constraint.min_domains.and_then(|n| u32::try_from(n).ok()),
         };
-        self.id(Identity {
+        let identity = Identity {
             kind,
             key: names.key(&constraint.topology_key),
             selects: PodSelection {
@@ -150,36 +166,70 @@ impl Groups {
             },
             filter: Filter { any_of: if honor_affinity { any_of } else { Vec::new() }, labels, tolerations },
             reach: honor_taints.then_some(reach),
-        })
+        };
+        self.id(identity, namespace)
     }
 
-    /// The group of an affinity or anti-affinity term with this topology key; `reach` if some NodePool has taints.
+    /// The group of an affinity or anti-affinity term of a pod in `namespace` with this topology key; `reach` if some NodePool has taints.
     pub(crate) fn term(
         &mut self,
         kind: GroupKind,
-        topology_key: &str,
+        (namespace, topology_key): (&str, &str),
         selects: PodSelection,
         reach: Option<TolerationId>,
         names: &mut Names,
     ) -> GroupId {
-        self.id(Identity { kind, key: names.key(topology_key), selects, filter: Filter::default(), reach })
+        self.id(Identity { kind, key: names.key(topology_key), selects, filter: Filter::default(), reach }, namespace)
     }
 
-    /// Determines which label sets each group selects.
+    /// Records that a pod that stays on its node has the constraint.
+    pub(crate) fn runs(&mut self, id: GroupId) {
+        self.owners[id].runs = true;
+    }
+
+    /// Determines which label sets each group selects. One that is left aside selects none.
     pub(crate) fn finish(&self, names: &Names, meter: &Meter) -> IdVec<GroupId, Group> {
         let selectors = self.identities.iter().filter_map(|identity| identity.selects.selector.as_deref());
         let keys = selectors.flat_map(|s| s.match_labels.keys().chain(s.match_expressions.iter().map(|e| &e.key)));
         let index = LabelIndex::of(&self.label_sets, &keys.map(String::as_str).collect(), meter);
         let hostname = names.known_key(labels::HOSTNAME);
-        let group = |identity: &Identity| Group {
+        let aside = self.left_aside(&index, names);
+        let group = |(id, identity): (GroupId, &Identity)| Group {
             kind: identity.kind,
             key: identity.key,
             by_host: Some(identity.key) == hostname,
             filter: identity.filter.clone(),
-            selects: index.selected(identity.selects.selector.as_deref(), &identity.selects.scope),
+            selects: if aside.contains(&id) {
+                Selected::NONE
+            } else {
+                index.selected(identity.selects.selector.as_deref(), &identity.selects.scope)
+            },
             counts_terminating: identity.selects.terminating,
+            left_aside: aside.contains(&id),
         };
-        self.identities.iter().map(group).collect()
+        self.identities.enumerate().map(group).collect()
+    }
+
+    /// The groups that are not matched, since all of them would take too long.
+    fn left_aside(&self, index: &LabelIndex<'_>, names: &Names) -> BTreeSet<GroupId> {
+        if self.identities.len() <= shares::SCANS_MAX {
+            return BTreeSet::new();
+        }
+        let to_match = |(group, identity): (GroupId, &Identity)| {
+            let matches = index.matches(identity.selects.selector.as_deref(), &identity.selects.scope);
+            (group, matches)
+        };
+        let mut all: Vec<(GroupId, usize)> = self.identities.enumerate().map(to_match).collect();
+        if all.iter().map(|(_, matches)| matches).sum::<usize>() <= shares::most(self.label_sets.len()) {
+            return BTreeSet::new();
+        }
+        // By their content, so that the order of reading does not matter.
+        all.sort_by_cached_key(|(id, _)| (&self.identities[*id].selects, names.key_name(self.identities[*id].key)));
+        let owned = all.into_iter().map(|(group, matches)| {
+            let Owner { namespace, runs } = &self.owners[group];
+            ToMatch { group, namespace, runs: *runs, matches }
+        });
+        shares::beyond(owned.collect(), self.label_sets.len())
     }
 
     /// All groups in ascending order, except that inverse anti-affinity groups are ordered by their content. The group that a

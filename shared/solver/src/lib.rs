@@ -46,6 +46,7 @@ mod pod; // pods as classes, and the relaxations of a class
 mod future_daemons; // where pods of DaemonSets will be
 mod relaxation; // which preference is dropped next
 mod selectors; // which label sets a selector selects
+mod shares; // which selectors are matched where all would take too long
 mod topology; // spread, affinity and anti-affinity
 
 // Placing pods.

@@ -152,7 +152,7 @@ fn class_of(
     // The domains that the owner can reach do not restrict where a pod that it repels may go.
     let repelling = |term: &PodAffinityTerm| {
         let selects = PodSelection::of(term, shape.namespace, namespaces);
-        builder.groups.term(GroupKind::Inverse, &term.topology_key, selects, None, &mut builder.names)
+        builder.groups.term(GroupKind::Inverse, (shape.namespace, term.topology_key.as_str()), selects, None, &mut builder.names)
     };
     let mut repels: Vec<GroupId> = repels.iter().map(repelling).collect();
     repels.dedup();
@@ -173,6 +173,7 @@ fn class_of(
         size: 1,
         avoids_spared: shape.avoids_spared,
         resource_claims: shape.resource_claims,
+        left_aside: false,
     }
 }
 
@@ -281,14 +282,16 @@ fn relaxation_of(builder: &mut ProblemBuilder<'_>, spec: &PodSpec, shape: &PodSh
             });
             let preferred = terms.preferred.iter().filter(|_| policy == PreferencePolicy::Respect).map(|t| &t.pod_affinity_term);
             for (term, selects) in required {
-                let group = builder.groups.term(kind, &term.topology_key, selects, reach, &mut builder.names);
+                let place = (shape.namespace, term.topology_key.as_str());
+                let group = builder.groups.term(kind, place, selects, reach, &mut builder.names);
                 owned.push(group);
                 if kind == GroupKind::Affinity {
                     near.push(group);
                 }
             }
             for term in preferred {
-                owned.push(builder.groups.term(kind, &term.topology_key, of_term(term), reach, &mut builder.names));
+                let place = (shape.namespace, term.topology_key.as_str());
+                owned.push(builder.groups.term(kind, place, of_term(term), reach, &mut builder.names));
             }
         }
     }

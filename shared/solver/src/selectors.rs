@@ -35,6 +35,8 @@ pub(crate) enum Selected {
 }
 
 impl Selected {
+    pub(crate) const NONE: Self = Self::Few(Vec::new());
+
     /// `members` out of `size` label sets, ascending.
     fn of(members: Vec<LabelsId>, size: usize) -> Self {
         // A member takes half a word.
@@ -110,6 +112,16 @@ impl<'g> LabelIndex<'g> {
         Selected::of(members, self.sets.len())
     }
 
+    /// How many label sets [`LabelIndex::selected`] would match, and how many namespaces it would look at.
+    pub(crate) fn matches(&self, selector: Option<&LabelSelector>, scope: &Scope) -> usize {
+        let Some(selector) = selector else { return 0 };
+        let of = |place: InNamespace<'_>| 1 + self.candidates(selector, place).iter().map(|list| list.len()).sum::<usize>();
+        match scope {
+            Scope::All => of(None),
+            Scope::Only(only) => only.iter().map(|namespace| of(Some(namespace.as_str()))).sum(),
+        }
+    }
+
     /// Lists that contain all sets of `place` which the selector may select, from its most selective requirement.
     fn candidates<'i>(&'i self, selector: &'i LabelSelector, place: InNamespace<'i>) -> Vec<&'i [LabelsId]> {
         fn list<'m, K: Eq + Hash>(map: &'m Map<K, Vec<LabelsId>>, key: &K) -> &'m [LabelsId] {
@@ -166,6 +178,11 @@ mod tests {
         let keys = BTreeSet::from(["app", "tier"]);
         let meter = Meter::default();
         let index = LabelIndex::of(&sets, &keys, &meter);
+        let scans = |selector: &LabelSelector| index.matches(Some(selector), &Scope::All);
+        let selector = |part: SelectorRequirement| LabelSelector { match_expressions: vec![part], match_labels: BTreeMap::new() };
+        assert_eq!(scans(&selector(expression("tier", "NotIn", &["b"]))), 1 + sets.len(), "no value narrows it");
+        assert_eq!(scans(&selector(expression("app", "In", &["a"]))), 1 + 8, "four in each namespace");
+        assert_eq!(index.matches(None, &Scope::All), 0);
         let scopes = [Scope::All, Scope::Only(BTreeSet::from(["two".to_owned(), "nowhere".to_owned()]))];
         for chosen in 0..1 << parts.len() {
             let match_expressions = parts.iter().enumerate().filter(|(n, _)| chosen >> n & 1 == 1).map(|(_, part)| part.clone()).collect();

@@ -1,6 +1,7 @@
 //! Absurd pods: explained, never a panic, and never at the cost of the others.
 
 use super::world::{World, all, expr, hard, left, near, reasons, required, soft};
+use crate::{assemble, meter, shares};
 use serde_json::{Value, json};
 use whittle_api::labels;
 use whittle_model::scheduling::{Options, Packing};
@@ -39,6 +40,47 @@ fn ten_thousand_terms_are_refused_by_their_number() {
     let terms: Vec<&[Value]> = (0..10_000).map(|_| std::slice::from_ref(&expression)).collect();
     beside(required(&terms), Some("it has 10000 terms of node affinity: at most 5000 are looked at"));
     beside(many("podAntiAffinity", 200), None);
+}
+
+/// Five ordinary pods, two hundred that run with labels of their own, and five pods of another namespace, each with a thousand terms of
+/// anti-affinity to pods of all namespaces, with this expression for each key.
+fn crowded(expression: fn(String) -> Value) -> World {
+    let mut world = World::new();
+    world.node("n", 4, json!({}));
+    for n in 0..200 {
+        world.pod(&format!("runs-{n}"), json!({"labels": {"job": n.to_string()}, "nodeName": "n"})).status.phase = "Running".into();
+    }
+    world.pods("good", 5, &all(&[json!({"cpu": "1"}), hard("podAntiAffinity", near(labels::HOSTNAME, "good"))]));
+    for pod in 0..5 {
+        let term = |n: usize| {
+            let selector = json!({"matchExpressions": [expression(format!("k-{pod}-{n}"))]});
+            json!({"topologyKey": labels::HOSTNAME, "namespaceSelector": {}, "labelSelector": selector})
+        };
+        let terms: Vec<Value> = (0..1000).map(term).collect();
+        let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+        world.pod(&format!("odd-{pod}"), json!({"cpu": "1", "namespace": "odd", "affinity": affinity}));
+    }
+    world
+}
+
+#[test]
+fn selectors_that_look_at_every_pod_take_no_more_than_their_share() {
+    let world = crowded(|key| expr(&key, "DoesNotExist", &[]));
+    // The rules of the first pod find room in the share of their namespace.
+    let plan = world.solve(&world.options);
+    assert_eq!(left(&plan), ["odd-1", "odd-2", "odd-3", "odd-4"]);
+    let told = reasons(&plan);
+    assert!(told.iter().all(|reason| reason.contains("more rules about other pods than can be looked at")), "{told:?}");
+    let ticks = world.ask(|input| assemble::build(input, &world.options).meter.ticks());
+    let most = (meter::SELECT * 2 * shares::most(202)) as u64;
+    assert!(ticks < most, "{ticks} instead of {most}");
+}
+
+#[test]
+fn as_many_selectors_that_name_rare_values_are_all_looked_at() {
+    let world = crowded(|key| expr(&key, "In", &["rare"]));
+    let plan = world.solve(&world.options);
+    assert!(left(&plan).is_empty(), "{:?}", reasons(&plan));
 }
 
 /// A term of this many labels that no NodePool defines, each without `values` values, named after `name`.

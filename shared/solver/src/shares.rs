@@ -1,0 +1,99 @@
+//! Whose rules about other pods are looked at where all of them would take too long.
+//!
+//! A selector that names a value which few pods have is matched against those alone. One that names none, or one that all pods have, is
+//! matched against every label set, and with thousands of both the pods of one tenant would take the time of all others.
+
+use super::ids::GroupId;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many selectors may be matched against every label set; all others may take as long together as these.
+pub(crate) const SCANS_MAX: usize = 500;
+/// With fewer label sets than this, more selectors may be.
+const SETS_MIN: usize = 1_000;
+
+/// A group that is to be matched.
+pub(crate) struct ToMatch<'g> {
+    pub(crate) group: GroupId,
+    /// The namespace of its owners, the first by name.
+    pub(crate) namespace: &'g str,
+    /// Whether it is of a pod that has a node, where kube-scheduler heeds it already.
+    pub(crate) runs: bool,
+    /// How many label sets have to be matched.
+    pub(crate) matches: usize,
+}
+
+/// The groups that are left aside, out of all that want to be matched against `sets` label sets. Each namespace has the same share, and
+/// what it does not need is for the others. In a namespace those of running pods come first, and then those that take least; of equals the
+/// first.
+pub(crate) fn beyond(all: Vec<ToMatch<'_>>, sets: usize) -> BTreeSet<GroupId> {
+    struct Share<'g> {
+        wanted: usize,
+        groups: Vec<ToMatch<'g>>,
+    }
+    let mut by_namespace: BTreeMap<&str, Share<'_>> = BTreeMap::new();
+    for one in all {
+        let share = by_namespace.entry(one.namespace).or_insert_with(|| Share { wanted: 0, groups: Vec::new() });
+        share.wanted += one.matches;
+        share.groups.push(one);
+    }
+    let mut shares: Vec<Share<'_>> = by_namespace.into_values().collect();
+    shares.sort_by_key(|share| share.wanted);
+    let (mut left, mut namespaces) = (most(sets), shares.len());
+    let mut out = BTreeSet::new();
+    for Share { mut groups, .. } in shares {
+        let share = left / namespaces;
+        groups.sort_by_key(|one| (Reverse(one.runs), one.matches));
+        let mut used = 0;
+        for one in groups {
+            if used + one.matches > share {
+                out.insert(one.group);
+            } else {
+                used += one.matches;
+            }
+        }
+        left -= used;
+        namespaces -= 1;
+    }
+    out
+}
+
+/// How many matches all groups may take together.
+pub(crate) fn most(sets: usize) -> usize {
+    SCANS_MAX * (sets + SETS_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ids::Id as _;
+    use super::*;
+
+    /// The groups that are left aside, by their position: of a namespace each, of a running pod or not, with what they take.
+    #[track_caller]
+    fn check(wanted: &[(&str, bool, usize)], expected: &[usize]) {
+        let mut all = Vec::new();
+        for (n, (namespace, runs, matches)) in wanted.iter().enumerate() {
+            all.push(ToMatch { group: GroupId::at(n), namespace, runs: *runs, matches: *matches });
+        }
+        let out: Vec<usize> = beyond(all, 0).into_iter().map(|id| id.position()).collect();
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn a_namespace_takes_its_share_and_what_others_leave() {
+        let all = most(0);
+        check(&[("a", false, all)], &[]);
+        check(&[("a", false, all), ("b", false, 1)], &[0]);
+        check(&[("a", false, all - 1), ("b", false, 1)], &[]);
+        check(&[("a", false, all / 2 + 1), ("b", false, all / 2)], &[0]);
+        check(&[("b", false, all), ("a", false, all)], &[1]);
+    }
+
+    #[test]
+    fn rules_of_running_pods_and_those_that_take_little_come_first() {
+        let half = most(0) / 2;
+        check(&[("a", false, half + 1), ("a", false, half), ("a", false, 1)], &[0]);
+        check(&[("a", false, half), ("a", false, 1), ("a", true, half + 1)], &[0]);
+        check(&[("a", false, half), ("a", false, half), ("a", false, half)], &[2]);
+    }
+}
