@@ -58,14 +58,12 @@ impl<P: Rights> Run<'_, P> {
         // Assign all of them first: everything else takes longer and may fail.
         let unowned = if is_fresh { instances } else { self.unowned(&instances).await? };
         let taken = self.assign_all(batch, unowned, &mut members).await?;
-        let mut launched = false;
         for claim in &taken {
             let (name, now) = (&claim.value.key.name, self.ports.clock().now());
             if claim.value.deletion.is_some() {
                 self.report.count("came_too_late");
                 self.ports.queues().send_now(Doorbell::Terminate { cluster: self.cluster.clone(), claim: name.clone() }).await?;
             } else {
-                launched = true;
                 self.report.count("launched");
             }
             if let Some(machine) = claim.value.machine() {
@@ -73,9 +71,7 @@ impl<P: Rights> Run<'_, P> {
                 self.report.decide(now, DecisionKind::Launched, format!("nodeclaim/{name}"), message);
             }
         }
-        if launched {
-            self.ring_register().await?;
-        }
+        self.ring_for(&taken).await?;
         for some in taken.chunks(CONCURRENCY) {
             if !self.ports.clock().has_time_for(TIME_PER_MIRRORS) {
                 break; // `sweep` writes the missing ones
@@ -86,6 +82,17 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         Ok(running)
+    }
+
+    /// Rings for pods that wait to know where these claims are launched, and for the Nodes of their machines.
+    async fn ring_for(&self, taken: &[Stored<Claim>]) -> Result<(), HandleError> {
+        let launched: Vec<&Claim> = taken.iter().map(|claim| &claim.value).filter(|claim| claim.deletion.is_none()).collect();
+        if launched.iter().any(|claim| claim.spec.is_awaited)
+            && let Err(error) = self.ports.queues().send_now(Doorbell::Schedule { cluster: self.cluster.clone() }).await
+        {
+            tracing::warn!(%error, "schedule could not be rung for pods that wait for a launch");
+        }
+        if launched.is_empty() { Ok(()) } else { self.ring_register().await }
     }
 
     /// Rings for the Nodes of machines that were launched, unless a doorbell is on its way that arrives after they were stored.

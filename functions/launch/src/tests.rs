@@ -143,8 +143,12 @@ fn claims_that_differ_in_what_their_launch_depends_on_never_share_one() {
     let keys: BTreeSet<String> = changes.iter().map(|change| key_after(*change)).collect();
     let unchanged = key_after(|_| ());
     assert!(keys.len() == changes.len() && !keys.contains(&unchanged), "{keys:#?}");
-    let others: [fn(&mut ClaimSpec); 3] =
-        [|spec| spec.pods.push(PodKey::default()), |spec| spec.replaces = Some("c1".into()), |spec| spec.price = Price::from_nanos(1)];
+    let others: [fn(&mut ClaimSpec); 4] = [
+        |spec| spec.pods.push(PodKey::default()),
+        |spec| spec.replaces = Some("c1".into()),
+        |spec| spec.price = Price::from_nanos(1),
+        |spec| spec.is_awaited = true,
+    ];
     assert!(others.iter().all(|change| key_after(*change) == unchanged), "their call is the same");
 }
 

@@ -8,6 +8,7 @@ mod state; // what a run passes to the next
 // From a plan to what is stored.
 mod set_aside; // machines that are launched in another way, or not at all
 mod oversize; // claims that are too large to be stored
+mod awaited_launches; // claims whose launch other pods wait for
 mod write; // claims, Events and decisions of the others
 mod outside; // refusals of EC2, behind "no instance type"
 mod status_writes; // the status of pools, overlays and buffers
@@ -178,13 +179,15 @@ impl<P: Rights> Run<'_, P> {
     /// Stores the planned claims, as far as there is time. Those that are stored before a request fails are launched all the same.
     async fn create_claims(&self, lease: &Lease, snapshot: &Snapshot, plan: &Plan, report: &mut Report) -> Result<Vec<Claim>, HandleError> {
         let mut created = Vec::with_capacity(plan.claims.len());
+        let awaited = awaited_launches::awaited_labels(plan);
         for together in plan.claims.chunks(CLAIMS_PER_REQUEST) {
             if !self.ports.clock().has_time_for(RESERVE_FOR_ANNOUNCE) {
                 report.hand_over();
                 break;
             }
             let unique = || self.ports.clock().unique();
-            let claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, self.cluster, unique)).collect();
+            let mut claims: Vec<Claim> = together.iter().map(|new| claim_of(new, snapshot, self.cluster, unique)).collect();
+            claims.iter_mut().for_each(|claim| claim.spec.is_awaited = awaited_launches::decides(&claim.spec, &awaited));
             if let Err(error) = self.ports.store().create_all(lease, &claims).await {
                 self.keep(&created, report).await;
                 return Err(error.into());

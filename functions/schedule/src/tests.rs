@@ -1,4 +1,5 @@
 mod awaited;
+mod awaited_launches;
 mod expected;
 mod held;
 mod lost_machines;

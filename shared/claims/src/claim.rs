@@ -88,6 +88,9 @@ pub struct ClaimSpec {
     /// Prices of the candidate types by NodeOverlays, which plan and launch order offerings by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overlaid_prices: Vec<OverlaidPrice>,
+    /// Whether pods without a place wait to know where it is launched, as in which zone: its launch rings `schedule`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_awaited: bool,
 }
 
 /// Resources that types have in addition to, or instead of, those that EC2 reports.

@@ -35,6 +35,7 @@ pub fn claim_of(new: &NewClaim, snapshot: &Snapshot, cluster: &ClusterName, uniq
         standalone_uid: None,
         extra_capacity: snapshot.overlaid.resized(new, types).into_iter().map(extra_capacity).collect(),
         overlaid_prices: snapshot.overlaid.priced(new, types).into_iter().map(overlaid_price).collect(),
+        is_awaited: false,
     };
     Claim::planned(key, unique(), spec, snapshot.now)
 }

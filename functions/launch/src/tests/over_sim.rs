@@ -83,6 +83,23 @@ fn a_claim_whose_taint_no_node_can_have_starts_no_machine_and_says_so() {
     }
 }
 
+/// They would wait for the next tick, and everybody else's launch would have a plan made for nobody.
+#[test]
+fn a_launch_rings_for_pods_that_wait_to_know_where_it_is_and_for_no_others() {
+    for (awaited, rung) in [(None, 0), (Some(1), 1), (Some(2), 1)] {
+        let simulation = super::repeated::with_class();
+        for number in 1..=2 {
+            keep_as(&simulation, number, |claim| claim.spec.is_awaited = awaited == Some(number));
+        }
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
+        let doorbells = simulation.doorbells();
+        let of = |function: Function| doorbells.iter().filter(|rung| **rung == function).count();
+        assert_eq!((of(Function::Schedule), of(Function::Register)), (rung, 1), "{awaited:?}");
+        run_over(&simulation.ports(), &[]);
+        assert_eq!(simulation.doorbells(), doorbells, "nothing is launched any more");
+    }
+}
+
 #[test]
 fn a_claim_of_a_missing_class_fails_and_its_pods_are_replanned() {
     let simulation = without_classes();
