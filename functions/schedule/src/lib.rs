@@ -132,6 +132,7 @@ impl<P: Rights> Run<'_, P> {
         } else {
             let (announced, ()) = join!(self.announce(&plan, &created), self.store_expected(&snapshot, &plan, &mut report));
             announced?;
+            self.mark_awaited(&snapshot, &plan).await;
             published = self.publish(&snapshot, &plan, &created, &mut report).await;
         }
         // Only now, and only if all of it was published: the reasons of remembered pods are not published again.

@@ -11,11 +11,11 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::Pod;
 use whittle_api::karpenter::{Operator, Requirement};
 use whittle_api::labels;
-use whittle_claims::{Claim, ClaimSpec};
+use whittle_claims::{Claim, ClaimSpec, Event, Function};
 use whittle_model::scheduling::{Cause, LeftOut, Options, Packing, Plan, PodRef, PoolRejection, Reason};
 use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
 use whittle_snapshot::Snapshot;
-use whittle_testkit::key;
+use whittle_testkit::{TestWorld, after, begun, default_spec, key, machine, planned};
 use whittle_units::SignedDuration;
 
 const TEAM: &str = "example.com/team";
@@ -120,4 +120,67 @@ fn the_claim_of_a_pod_tells_whether_the_next_of_its_kind_waits_for_its_zone() {
     let (seen, plan) = plan_of(vec![pod("first", 3), pod("second", 3), pod("large", 40)]);
     assert_eq!((plan.claims.len(), plan.left_out.len()), (2, 1));
     assert!(stored(&seen, &plan).iter().all(|claim| !claim.spec.is_awaited), "no machine is large enough, wherever the others are");
+}
+
+/// A plan with a pod that waits for a zone.
+fn waiting() -> Plan {
+    let left = LeftOut { pod: PodRef::of(&pod("waits", 1)), reason: pools([topology(labels::ZONE)]) };
+    Plan { left_out: vec![left], ..Plan::default() }
+}
+
+/// What a run sees of the claims in the table.
+fn seen(world: &TestWorld) -> Snapshot {
+    let mut seen = snapshot(Vec::new());
+    seen.claims = block_on(world.ports().list(&key("a").cluster)).unwrap();
+    seen
+}
+
+/// A run with this plan; the doorbells that wait then.
+fn mark(world: &TestWorld, seen: &Snapshot, plan: &Plan) -> Vec<Function> {
+    let (ports, settings, cluster) = (world.ports(), Settings::default(), key("a").cluster);
+    let run = crate::Run { ports: Adapters::all(&ports), settings: &settings, cluster: &cluster };
+    block_on(run.mark_awaited(seen, plan));
+    world.doorbells()
+}
+
+/// Replaces a claim, as `launch` does.
+fn put(world: &TestWorld, claim: &Claim) {
+    let ports = world.ports();
+    let stored = block_on(ports.get(&claim.key)).unwrap().unwrap();
+    block_on(ports.update(claim, stored.revision)).unwrap();
+}
+
+#[test]
+fn claims_of_earlier_plans_are_marked_for_pods_that_came_since() {
+    let fixed = ClaimSpec { requirements: vec![Requirement::is_in(labels::ZONE, ["a"])], ..default_spec() };
+    let launched = [begun("t"), Event::FleetAnswered(machine("i-1"))];
+    let world = world();
+    world.store(&after(&planned("begun", default_spec()), &[begun("u")], now()));
+    world.store(&planned("fixed", fixed));
+    world.store(&after(&planned("launched", default_spec()), &launched, now()));
+    let marked = || ["begun", "fixed", "launched", "new"].map(|name| world.claim(&key(name)).spec.is_awaited);
+    world.store(&planned("new", default_spec()));
+    let nobody = Plan { left_out: vec![LeftOut { reason: Reason::NoNodePools, ..waiting().left_out.remove(0) }], ..Plan::default() };
+    assert_eq!((mark(&world, &seen(&world), &nobody), marked()), (Vec::new(), [false; 4]), "who waits for no launch marks none");
+    assert_eq!(mark(&world, &seen(&world), &waiting()), [Function::Launch], "a launch that has read it before loses it");
+    assert_eq!(marked(), [true, false, false, true]);
+    assert_eq!(mark(&world, &seen(&world), &waiting()), [Function::Launch], "they are marked once");
+}
+
+/// A launch that ends while the plan is made rings for nobody, and one that has begun by then does once it ends.
+#[test]
+fn a_plan_that_is_late_for_a_launch_rings_for_the_next() {
+    let begun_first = after(&planned("a", default_spec()), &[begun("t")], now());
+    let world = world();
+    world.store(&planned("a", default_spec()));
+    let stale = seen(&world);
+    put(&world, &begun_first);
+    assert!(mark(&world, &stale, &waiting()).is_empty(), "its launch will ring");
+    assert!(world.claim(&key("a")).spec.is_awaited);
+    let mut stale = seen(&world);
+    let launched = after(&begun_first, &[Event::FleetAnswered(machine("i-1"))], now());
+    put(&world, &launched);
+    stale.claims[0].value.spec.is_awaited = false;
+    assert_eq!(mark(&world, &stale, &waiting()), [Function::Schedule]);
+    assert_eq!(world.claim(&key("a")), launched, "it is as its launch has left it");
 }
