@@ -6,9 +6,10 @@ use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Kind, Node, PdbSpec, PdbStatus, Pod, PodDisruptionBudget};
 use whittle_api::karpenter::{NodeClaim, Operator, Requirement};
 use whittle_api::{ClusterObjects, ConditionStatus, LabelSelector, ObjectMeta, Unreadable, conditions, labels};
-use whittle_claims::{Claim, NOMINATION, Phase, PodKey, Stored, mirror};
+use whittle_claims::{Claim, ClaimSpec, NOMINATION, Phase, PodKey, Stored, mirror};
 use whittle_model::pods;
 use whittle_model::requirements::from_requirements;
+use whittle_model::scheduling::InstanceTypes;
 use whittle_model::state::{ClusterState, StateNode};
 use whittle_units::{ClaimName, Resources, Timestamp};
 
@@ -260,6 +261,54 @@ pub(crate) fn reserve_planned(objects: &mut ClusterObjects, claims: &[Stored<Cla
         free.subtract(&pods::total_requests(planned));
         mirror.status.allocatable = clamp_to_zero(&free);
     }
+}
+
+/// Has the claims without a machine list what their types leave open: what a claim does not state, as the zone, its launch decides.
+pub(crate) fn list_open(objects: &mut ClusterObjects, claims: &[Stored<Claim>], catalog: &BTreeMap<String, Arc<InstanceTypes>>) {
+    let is_unlaunched = |claim: &&Claim| matches!(claim.phase, Phase::Planned | Phase::Launching { .. });
+    let unlaunched = claims.iter().map(|stored| &stored.value).filter(is_unlaunched);
+    let specs: BTreeMap<String, &ClaimSpec> = unlaunched.map(|claim| (planned_provider_id(claim), &claim.spec)).collect();
+    // Many claims of a plan are alike.
+    let mut known: Vec<(&ClaimSpec, Vec<Requirement>)> = Vec::new();
+    for mirror in &mut objects.node_claims {
+        let Some(&spec) = specs.get(&mirror.status.provider_id) else { continue };
+        let is_alike = |other: &ClaimSpec| {
+            (&other.node_pool, &other.instance_types, &other.requirements) == (&spec.node_pool, &spec.instance_types, &spec.requirements)
+        };
+        let found = known.iter().find(|(other, _)| is_alike(other)).map(|(_, open)| open.clone());
+        mirror.spec.requirements = found.unwrap_or_else(|| {
+            let open = open_requirements(spec, catalog);
+            known.push((spec, open.clone()));
+            open
+        });
+    }
+}
+
+/// The requirements of a claim, and the values that its types have of each label of which it lists none. If one of the types is not known,
+/// the requirements alone.
+fn open_requirements(spec: &ClaimSpec, catalog: &BTreeMap<String, Arc<InstanceTypes>>) -> Vec<Requirement> {
+    let (stated, names) = (&spec.requirements, &spec.instance_types);
+    let Some(all) = catalog.get(&spec.node_pool) else { return stated.clone() };
+    let wanted = from_requirements(stated);
+    let types: Option<Vec<&InstanceType>> = if names.is_empty() {
+        Some(all.iter().filter(|each| wanted.intersects(&from_requirements(&each.requirements)).is_ok()).collect())
+    } else {
+        names.iter().map(|name| all.find(name)).collect()
+    };
+    let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for required in types.iter().flatten().flat_map(|each| &each.requirements).filter(|each| each.operator == Operator::In) {
+        let key = labels::normalized(&required.key);
+        let allowed = wanted.get(key);
+        if allowed.is_none_or(|allowed| allowed.members().is_none()) {
+            let possible = required.values.iter().filter(|value| allowed.is_none_or(|allowed| allowed.has(*value)));
+            values.entry(key).or_default().extend(possible.map(String::as_str));
+        }
+    }
+    values.retain(|_, values| !values.is_empty());
+    let is_kept = |required: &&Requirement| !values.contains_key(labels::normalized(&required.key));
+    let mut open: Vec<Requirement> = stated.iter().filter(is_kept).cloned().collect();
+    open.extend(values.iter().map(|(key, values)| Requirement::is_in(key, values.iter().copied())));
+    open
 }
 
 fn clamp_to_zero(resources: &Resources) -> Resources {

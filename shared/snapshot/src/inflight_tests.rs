@@ -1,11 +1,13 @@
 use crate::Snapshot;
 use crate::inflight::{being_replaced, decision_view, promises, with_chosen_nodes};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use whittle_api::catalog::InstanceType;
 use whittle_api::k8s::{Container, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceRequirements};
-use whittle_api::karpenter::{Operator, Requirement};
+use whittle_api::karpenter::{NodePool, Operator, Requirement};
 use whittle_api::{ClusterObjects, ConditionStatus, ObjectMeta, OwnerReference, Unreadable, conditions, labels};
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, Deletion, DeletionReason, Event, Machine, NOMINATION, PodKey, mirror, step};
+use whittle_model::scheduling::InstanceTypes;
 use whittle_model::state::ClusterState;
 use whittle_testkit::{at, machine, stored};
 use whittle_units::{Quantity, Resources, SignedDuration, Timestamp};
@@ -87,6 +89,40 @@ fn a_claim_without_a_machine_has_the_zone_and_type_that_its_machine_must_have_an
     assert_eq!(labels_of(Operator::In, &["a"], &["small"]), [known("a"), known("small")]);
     assert_eq!(labels_of(Operator::In, &["a", "b"], &["small", "large"]), [None, None]);
     assert_eq!(labels_of(Operator::NotIn, &["a"], &["small"]), [None, known("small")]);
+}
+
+/// A pod that excludes one of these values would be put on a machine that may get it, and a DaemonSet that selects all of them forgotten.
+#[test]
+fn a_claim_without_a_machine_lists_the_values_that_its_types_leave_open() {
+    let of_type = |name: &str, arch: &str, zones: &[&str]| {
+        let place = [Requirement::is_in(labels::ARCH, [arch]), Requirement::is_in(labels::ZONE, zones.iter().copied())];
+        InstanceType { name: name.into(), requirements: place.to_vec(), capacity: cpu(4), ..InstanceType::default() }
+    };
+    // Other pools may have the same types in other zones.
+    let of_default = vec![of_type("small", "amd64", &["a", "b"]), of_type("large", "arm64", &["b", "c"])];
+    let of_other = vec![of_type("small", "amd64", &["z"]), of_type("unknown", "amd64", &["z"])];
+    let catalog: BTreeMap<String, Arc<InstanceTypes>> =
+        [("default", of_default), ("other", of_other)].map(|(pool, types)| (pool.to_owned(), Arc::new(types.into()))).into();
+    let node_pools = ["default", "other"].map(|name| NodePool { metadata: ObjectMeta::named(name), ..NodePool::default() });
+    let objects = ClusterObjects { node_pools: node_pools.to_vec(), ..ClusterObjects::default() };
+    let listed = |requirements: Vec<Requirement>, names: &[&str], events: &[Event]| {
+        let instance_types = names.iter().map(|name| (*name).to_owned()).collect();
+        let claim = Claim { spec: ClaimSpec { requirements, instance_types, ..planned().spec }, ..planned() };
+        let claim = events.iter().fold(claim, |claim, event| step(&claim, event, now()).unwrap());
+        let snapshot = Snapshot::of(now(), objects.clone(), stored([claim]), Vec::new(), catalog.clone());
+        let shown = &snapshot.objects.node_claims[0];
+        let of_key = |key: &str| shown.spec.requirements.iter().find(|listed| listed.key == key).map(|listed| listed.values.join(" "));
+        [labels::ARCH, labels::ZONE].map(|key| of_key(key).unwrap_or_default())
+    };
+    let zone =
+        |operator: Operator, zones: &[&str]| vec![Requirement { operator, ..Requirement::is_in(labels::ZONE, zones.iter().copied()) }];
+    assert_eq!(listed(Vec::new(), &["small", "large"], &[]), ["amd64 arm64", "a b c"]);
+    assert_eq!(listed(zone(Operator::In, &["b"]), &["small", "large"], &[]), ["amd64 arm64", "b"]);
+    assert_eq!(listed(zone(Operator::NotIn, &["a"]), &["small"], &[]), ["amd64", "b"]);
+    assert_eq!(listed(zone(Operator::In, &["a", "b"]), &["small", "unknown"], &[]), ["", "a b"], "nobody knows what that has");
+    assert_eq!(listed(vec![Requirement::is_in(labels::ARCH, ["arm64"])], &[], &[]), ["arm64", "b c"], "it may be any type that it allows");
+    let launched = [Event::LaunchBegun { client_token: "t".into() }, Event::FleetAnswered(machine("i-1"))];
+    assert_eq!(listed(Vec::new(), &["small", "large"], &launched), ["", ""], "its machine has all labels that it will get");
 }
 
 #[test]

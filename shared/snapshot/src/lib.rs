@@ -194,6 +194,7 @@ impl Snapshot {
         let types = self.catalog.values().filter(|_| needed).flat_map(|types| types.iter());
         let by_name: BTreeMap<&str, &InstanceType> = types.map(|instance_type| (instance_type.name.as_str(), instance_type)).collect();
         self.objects = inflight::decision_view(&self.read, &self.claims, &self.deleting, &by_name);
+        inflight::list_open(&mut self.objects, &self.claims, &self.catalog);
         inflight::include_unreadable(&mut self.objects, &self.read, &self.hidden);
         let promised: Vec<_> = self.buffers.promised().collect();
         inflight::reserve_planned(&mut self.objects, &self.claims, &promised);
