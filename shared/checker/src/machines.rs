@@ -5,7 +5,8 @@ use super::kube::{self, PossibleLabels};
 use super::type_lists::TypeList;
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{CsiNode, CsiNodeDriver, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
-use whittle_api::labels;
+use whittle_api::karpenter::Operator;
+use whittle_api::{conditions, labels};
 use whittle_model::pods::EBS_DRIVER;
 use whittle_model::scheduling::{Input, Options, Plan};
 use whittle_model::state::StateNode;
@@ -27,11 +28,7 @@ pub(crate) fn check(input: &Input<'_>, options: &Options, plan: &Plan, pods: &BT
 }
 
 fn check_node(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: &str, on: &[&Pod], findings: &mut Findings) {
-    let mut possible: PossibleLabels = BTreeMap::new();
-    for (key, value) in node.labels() {
-        possible.insert(labels::normalized(key).to_owned(), BTreeSet::from([Some(value.clone())]));
-    }
-    possible.entry(labels::HOSTNAME.to_owned()).or_insert_with(|| BTreeSet::from([Some(node.hostname().to_owned())]));
+    let possible = possible_labels(node);
     let taints = node.simulated_taints();
     let bound: Vec<&Pod> = node.pods.iter().map(|p| &input.objects.pods[*p]).collect();
     let mut used = Resources::new();
@@ -53,6 +50,23 @@ fn check_node(input: &Input<'_>, storage: &Storage<'_>, node: &StateNode, name: 
         findings.add(name, "host-port", format!("{} and {} request the same host port", a.metadata.key(), b.metadata.key()));
     }
     storage.attach_limits(input, node, name, (&all[..], on), findings);
+}
+
+/// The labels of a machine. One that is still to be launched may get any of the values that its claim lists.
+fn possible_labels(node: &StateNode) -> PossibleLabels {
+    let mut possible: PossibleLabels = BTreeMap::new();
+    for (key, value) in node.labels() {
+        possible.insert(labels::normalized(key).to_owned(), BTreeSet::from([Some(value.clone())]));
+    }
+    possible.entry(labels::HOSTNAME.to_owned()).or_insert_with(|| BTreeSet::from([Some(node.hostname().to_owned())]));
+    let to_come =
+        node.claim.as_ref().filter(|claim| node.node.is_none() && !conditions::is_true(&claim.status.conditions, conditions::LAUNCHED));
+    let required = to_come.into_iter().flat_map(|claim| &claim.spec.requirements);
+    for listed in required.filter(|required| required.operator == Operator::In) {
+        let values = || listed.values.iter().cloned().map(Some).collect();
+        possible.entry(labels::normalized(&listed.key).to_owned()).or_insert_with(values);
+    }
+    possible
 }
 
 /// Volumes, with the objects that determine their CSI driver, by name.
@@ -120,5 +134,36 @@ impl<'a> Storage<'a> {
             volume_driver.or_else(|| class.filter(|_| claim.spec.volume_name.is_empty()).map(|c| c.provisioner.as_str())) == Some(driver)
         };
         named.filter(of_driver).map(|n| format!("{}/{n}", pod.metadata.namespace)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::sync::Arc;
+    use whittle_api::ConditionStatus;
+    use whittle_api::karpenter::{NodeClaim, Requirement};
+    use whittle_units::Timestamp;
+
+    #[test]
+    fn a_machine_to_come_may_get_whatever_its_claim_lists() {
+        let fits = |is_launched: bool, excluded: &str| {
+            let mut claim = NodeClaim::default();
+            claim.spec.requirements = vec![Requirement::is_in(labels::ZONE, ["a", "b"])];
+            if is_launched {
+                let conditions = &mut claim.status.conditions;
+                conditions::set(conditions, conditions::LAUNCHED, ConditionStatus::True, "", "", Timestamp::UNIX_EPOCH);
+            }
+            let node = StateNode { claim: Some(Arc::new(claim)), ..StateNode::default() };
+            let terms = json!([{"matchExpressions": [{"key": labels::ZONE, "operator": "NotIn", "values": [excluded]}]}]);
+            let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+            let mut pod = Pod::default();
+            pod.spec.affinity = Some(serde_json::from_value(affinity).unwrap());
+            kube::node_fits(&pod, &possible_labels(&node))
+        };
+        assert!(!fits(false, "a"), "it may be launched there");
+        assert!(fits(false, "c"), "it cannot be launched there");
+        assert!(fits(true, "a"), "it has all labels that it will get");
     }
 }

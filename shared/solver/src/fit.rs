@@ -13,7 +13,7 @@ use super::topology::{AllowedDomains, GroupKind, Refused, TopologyQuery, Topolog
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use whittle_model::pods::HostPort;
-use whittle_model::requirements::Allowed;
+use whittle_model::requirements::{Allowed, Operator};
 use whittle_model::scheduling::{MinValuesPolicy, Options, ReservedMode};
 
 /// Why a pod does not fit.
@@ -120,11 +120,14 @@ pub(crate) fn check_machine(
     if class.ports.iter().any(|want| now.ports.iter().any(|taken| want.conflicts_with(taken))) {
         return Err(FitError::Permanent);
     }
-    let (host, hostname, own) = (machine.host, machine.hostname, now.set);
+    let (host, hostname, own, open) = (machine.host, machine.hostname, now.set, machine.open);
     if !hostname_matches(relaxation.host.as_ref(), hostname) {
         return Err(FitError::Permanent);
     }
     let Some(merged) = problem.merge(own, relaxation.full, LabelsOf::ExistingNode) else { return Err(FitError::Permanent) };
+    if !admits_launch(problem, (own, open), relaxation.full) {
+        return Err(FitError::Permanent);
+    }
     let mut error = FitError::Permanent;
     for at in 0..class.places.len().max(1) {
         let mut set = merged;
@@ -133,6 +136,9 @@ pub(crate) fn check_machine(
                 continue;
             }
             let Some(narrowed) = problem.merge(merged, place.set, LabelsOf::ExistingNode) else { continue };
+            if !admits_launch(problem, (own, open), place.set) {
+                continue;
+            }
             set = narrowed;
         }
         let mut allowed_domains = Vec::new();
@@ -150,6 +156,20 @@ pub(crate) fn check_machine(
         error = FitError::Transient;
     }
     Err(error)
+}
+
+/// Whether `required` admits whatever a machine with the labels `own` may yet get of what is `open`. A label that it lacks meets `NotIn` and
+/// `DoesNotExist` until its launch gives it a value.
+fn admits_launch(problem: &Problem<'_>, (own, open): (SetId, Option<SetId>), required: SetId) -> bool {
+    let Some(open) = open else { return true };
+    let (own, open) = (problem.sets.get(own), problem.sets.get(open));
+    problem.sets.get(required).iter().all(|(key, wanted)| match (own.get(key), open.get(key)) {
+        (None, Some(possible)) => match possible.members() {
+            Some(members) => members.iter().all(|value| wanted.has(value)),
+            None => wanted.operator() == Operator::NotIn && wanted.listed().iter().all(|value| !possible.has(value)),
+        },
+        _ => true,
+    })
 }
 
 /// Narrows an existing machine's requirements to the allowed domains; `None` if it lacks a label.

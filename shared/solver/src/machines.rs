@@ -190,8 +190,16 @@ fn machine(builder: &mut ProblemBuilder<'_>, dims: &Dims, daemons: &[Daemon<'_>]
         start: MachineNow { remaining: dims.vector(&left), set: builder.sets.id(set), ports, volumes, pods: Vec::new() },
         attach_limits: builder.volumes.attach_limits(name),
         lacks_drivers: BTreeSet::new(),
+        open: open_set(builder, node),
         spared: is_spared(builder, node),
     }
+}
+
+/// What the claim of a machine requires that is still to be launched. One that is launched has all labels that it will get.
+fn open_set(builder: &mut ProblemBuilder<'_>, node: &StateNode) -> Option<SetId> {
+    let claim = node.claim.as_ref().filter(|_| node.node.is_none())?;
+    let is_launched = conditions::is_true(&claim.status.conditions, conditions::LAUNCHED);
+    (!is_launched).then(|| builder.split(&from_requirements(&claim.spec.requirements)).0)
 }
 
 /// How old a machine is that has not initialized and is still expected to: one that takes longer may never accept a pod.

@@ -31,6 +31,8 @@ pub(crate) struct Machine {
     pub(crate) attach_limits: BTreeMap<String, usize>,
     /// Drivers that it lacks and that some pod misses.
     pub(crate) lacks_drivers: BTreeSet<String>,
+    /// What its claim leaves open of the labels that it lacks, while it is still to be launched.
+    pub(crate) open: Option<SetId>,
     /// In a simulation: accepts only pods that are pending anyway.
     pub(crate) spared: bool,
 }

@@ -63,6 +63,34 @@ fn a_machine_on_its_way_takes_what_fits_and_matches() {
     check(&world, (0, 1));
 }
 
+/// A label that it lacks is there once it is launched, and then kube-scheduler does not bind who excludes its value.
+#[test]
+fn a_pod_goes_to_a_machine_to_come_only_if_it_may_be_on_whatever_that_becomes() {
+    const TEAM: &str = "example.com/team";
+    let placed = |stated: &Value, is_launched: bool, term: Value| {
+        let mut world = World::new();
+        let claim = world.managed("n", "launched", 4, json!({})).1;
+        claim.spec.requirements = serde_json::from_value(json!([stated])).unwrap();
+        if is_launched {
+            conditions::set(&mut claim.status.conditions, conditions::LAUNCHED, ConditionStatus::True, "", "", now());
+        }
+        world.objects.nodes.clear();
+        world.pod("it", all(&[json!({"cpu": "1"}), required(&[&[term]])]));
+        let plan = world.plan();
+        assert!(left(&plan).is_empty());
+        plan.placements.len()
+    };
+    let in_two = expr(labels::ZONE, "In", &Z[..2]);
+    assert_eq!(placed(&in_two, false, expr(labels::ZONE, "NotIn", &[Z[0]])), 0, "it may be launched there");
+    assert_eq!(placed(&in_two, false, expr(labels::ZONE, "NotIn", &[Z[2]])), 1, "it cannot be launched there");
+    assert_eq!(placed(&in_two, true, expr(labels::ZONE, "NotIn", &[Z[0]])), 1, "it has all labels that it will get");
+    assert_eq!(placed(&in_two, false, expr(TEAM, "NotIn", &["a"])), 1, "no launch gives it that label");
+    let outside = expr(labels::ZONE, "NotIn", &[Z[0]]);
+    assert_eq!(placed(&outside, false, expr(labels::ZONE, "NotIn", &[Z[0]])), 1);
+    assert_eq!(placed(&outside, false, expr(labels::ZONE, "NotIn", &[Z[1]])), 0);
+    assert_eq!(placed(&expr(TEAM, "In", &["a", "b"]), false, expr(TEAM, "DoesNotExist", &[])), 0, "it gets one of them");
+}
+
 #[test]
 fn batches_leave_at_most_one_machine_with_room() {
     let mut world = World::new();
