@@ -158,8 +158,8 @@ pub(crate) fn check_machine(
     Err(error)
 }
 
-/// Whether `required` admits whatever a machine with the labels `own` may yet get of what is `open`. A label that it lacks meets `NotIn` and
-/// `DoesNotExist` until its launch gives it a value.
+/// Whether `required` admits whatever a machine with the labels `own` may yet get of what is `open`. A label that it lacks meets `NotIn`
+/// and `DoesNotExist` until its launch gives it a value (scheduling 16).
 fn admits_launch(problem: &Problem<'_>, (own, open): (SetId, Option<SetId>), required: SetId) -> bool {
     let Some(open) = open else { return true };
     let (own, open) = (problem.sets.get(own), problem.sets.get(open));

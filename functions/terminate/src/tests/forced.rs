@@ -1,12 +1,13 @@
 //! Pods that are deleted because a deadline leaves no more time.
 
 use super::over_sim::{Scene, ending, planned, running, serving};
-use super::{grace, pod};
+use super::{grace, owned_by, pod};
 use crate::LastPlanned;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 use std::sync::{Arc, Mutex};
-use whittle_api::k8s::Pod;
+use whittle_api::ObjectMeta;
+use whittle_api::k8s::{DaemonSet, Pod};
 use whittle_claims::{Deletion, DeletionReason, Doorbell, Event, step};
 use whittle_ports::{Adapters, Clock, Queues, Settings};
 use whittle_sim::{Function, Functions, Input, RunFailure, SimPorts};
@@ -47,18 +48,21 @@ fn pods_are_deleted_many_at_once_since_each_loses_what_it_waits_for_others() {
     assert!(took < SignedDuration::from_millis(1_500), "{took:?}");
 }
 
+/// As that of a DaemonSet, which needs no place elsewhere, while the others wait for a plan.
 #[test]
 fn a_pod_that_needs_all_of_its_time_is_deleted_though_others_still_wait_for_a_plan() {
     let expired = Deletion { deadline: Some(at(100)), ..deletion(DeletionReason::Expired, at(0)) };
     let mut scene = Scene::of(&step(&serving(), &Event::DeletionRequested(expired), at(0)).unwrap());
-    scene.create(grace(running("agent"), 98));
+    // Without it the garbage collector deletes its pod.
+    scene.create(DaemonSet { metadata: ObjectMeta::namespaced("default", "owner"), ..DaemonSet::default() });
+    scene.create(grace(owned_by(pod("agent"), "DaemonSet", "apps/v1"), 98));
     scene.create(running("web-0"));
     let done = |scene: &mut Scene, second: i64| {
         scene.set_time(second);
         let report = scene.run();
         ["held_for_replacement", "forced", "evicted"].map(|name| report.counted(name))
     };
-    assert_eq!(done(&mut scene, 2), [1, 0, 0]);
+    assert_eq!(done(&mut scene, 1), [1, 0, 0]);
     assert_eq!(done(&mut scene, 3), [1, 1, 0]);
     assert_eq!(scene.get::<Pod>("default/agent").unwrap().metadata.deletion_timestamp, Some(at(100)));
     assert!(!scene.get::<Pod>("default/web-0").unwrap().metadata.is_deleting());

@@ -1,6 +1,6 @@
 //! Pod affinity and anti-affinity.
 
-use super::world::{World, Z, all, expr, hard, left, near, required, sizes, soft, spread};
+use super::world::{World, Z, all, expr, hard, left, near, reasons, required, sizes, soft, spread};
 use crate::{Prepared, RecentNodes, solve};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -492,10 +492,11 @@ fn a_pod_that_is_put_on_a_machine_to_come_blocks_every_zone_in_which_that_may_be
         world.managed("n", "launched", 4, json!({})).1.spec.requirements =
             serde_json::from_value(json!([expr(labels::ZONE, "In", &Z[..2])])).unwrap();
         world.objects.nodes.clear();
-        world.pods("first", 1, &json!({"cpu": "2"}));
+        // A pod that says nothing of the zone waits until that is known.
+        world.pods("first", 1, &all(&[json!({"cpu": "2"}), required(&[&[expr(labels::ZONE, "NotIn", &[Z[2]])]])]));
         world.pods("second", 1, &all(&[json!({"cpu": "1"}), repelled(labels::ZONE, term)]));
         let plan = world.plan();
-        assert!(left(&plan).is_empty());
+        assert!(left(&plan).is_empty(), "{:?}", reasons(&plan));
         plan.claims.first().map(|_| super::world::asks(&plan, 0, labels::ZONE))
     };
     let third = Some(format!("In [{}]", Z[2]));

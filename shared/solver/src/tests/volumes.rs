@@ -369,7 +369,7 @@ fn of_pods_that_wait_for_a_claim_of_one_pod_at_a_time_one_gets_a_machine() {
         check_rivals(&rivals("ReadWriteOncePod", &cpus("3", second)), 1, &["a"], &["b"], why);
     }
     check_rivals(&rivals("ReadWriteOncePod", &cpus("1", "1")), 1, &["a"], &["b"], why);
-    check_rivals(&rivals("ReadWriteOnce", &cpus("3", "3")), 2, &["a", "b"], &[], "");
+    check_rivals(&rivals("ReadWriteOnce", &cpus("1", "1")), 1, &["a", "b"], &[], "");
 }
 
 #[test]
