@@ -1,7 +1,7 @@
 //! Whose rules about other pods are looked at where all of them would take too long.
 //!
 //! A selector that names a value which few pods have is matched against those alone. One that names none, or one that all pods have, is
-//! matched against every label set, and with thousands of both the pods of one tenant would take the time of all others.
+//! matched against every label set, and with thousands of both the pods of one tenant would take the time of all others (ADR 0084).
 
 use super::ids::GroupId;
 use std::cmp::Reverse;
