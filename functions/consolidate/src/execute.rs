@@ -79,7 +79,7 @@ impl<P: Rights> Run<'_, P> {
         let mut running = stored.value.running[last].clone();
         record_replacements(&mut self.report, command, &running, snapshot.now);
         let outcome = self.step(snapshot, &mut running, &stored.value).await?;
-        progress::apply_outcome(&mut stored.value, last, running, outcome);
+        progress::apply_outcome(&mut stored.value, last, running, outcome, snapshot);
         record_disruptions(&mut self.report, command, snapshot);
         Ok(true)
     }

@@ -58,7 +58,7 @@ impl<P: Rights> Run<'_, P> {
             if is_shadowed(snapshot, &next) {
                 self.roll_back(snapshot, &next, SHADOW_ENABLED).await?;
                 known.running.retain(|other| other.id != next.id);
-                forget_moves(&mut stored.value, &next);
+                forget_moves(&mut stored.value, &next, snapshot);
                 continue;
             }
             launched |= !next.stored;
@@ -69,7 +69,7 @@ impl<P: Rights> Run<'_, P> {
                 Outcome::RolledBack => {
                     // Its pods stay, and take no room from those of the others.
                     known.running.retain(|other| other.id != next.id);
-                    forget_moves(&mut stored.value, &next);
+                    forget_moves(&mut stored.value, &next, snapshot);
                     if let Some(refused) = refused_launch(snapshot, &next) {
                         self.report.count("replacements_refused");
                         stored.value.record_refused_launch(&next, &refused, snapshot);
@@ -224,7 +224,7 @@ impl<P: Rights> Run<'_, P> {
     ) -> Result<(), HandleError> {
         for running in std::mem::take(&mut stored.value.running) {
             self.roll_back(snapshot, &running, why).await?;
-            forget_moves(&mut stored.value, &running);
+            forget_moves(&mut stored.value, &running, snapshot);
         }
         // Taints of a run that died before its command was stored, or during a rollback.
         let step = untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await?;
@@ -314,9 +314,9 @@ pub(crate) fn is_over_quota(snapshot: &Snapshot, running: &Running) -> bool {
 }
 
 /// Stores a command's new state in the record.
-pub(crate) fn apply_outcome(state: &mut Disruptions, at: usize, next: Running, outcome: Outcome) {
+pub(crate) fn apply_outcome(state: &mut Disruptions, at: usize, next: Running, outcome: Outcome, snapshot: &Snapshot) {
     if outcome == Outcome::RolledBack {
-        forget_moves(state, &next);
+        forget_moves(state, &next, snapshot);
     }
     match outcome {
         Outcome::Waiting => state.running[at] = next,
@@ -326,10 +326,15 @@ pub(crate) fn apply_outcome(state: &mut Disruptions, at: usize, next: Running, o
     }
 }
 
-/// Forgets the moves of a command that was rolled back.
-fn forget_moves(state: &mut Disruptions, running: &Running) {
-    let launched: Vec<&str> = running.replacements.iter().map(|claim| claim.key.name.as_str()).collect();
-    undo_moves(&mut state.memory, &launched);
+/// Forgets the moves of a command that was rolled back, unless one of its nodes goes all the same: its pods move then.
+fn forget_moves(state: &mut Disruptions, running: &Running, snapshot: &Snapshot) {
+    let goes = |machine: &DeletingMachine| {
+        find_claim(snapshot, &machine.claim).map_or(!snapshot.is_hidden(&machine.claim), |claim| claim.value.is_ending())
+    };
+    if !running.removals.iter().any(goes) {
+        let nodes: Vec<&str> = running.removals.iter().map(|machine| machine.node.as_str()).collect();
+        undo_moves(&mut state.memory, running.started_at, &nodes);
+    }
 }
 
 /// The state of a command's replacements.

@@ -4,6 +4,7 @@ mod events;
 mod failed_launches;
 mod held;
 mod leaving;
+mod moves;
 mod quiet;
 mod pod_events;
 mod protected;

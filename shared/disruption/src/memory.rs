@@ -140,9 +140,9 @@ pub fn record_move(memory: &mut Memory, command: &Command, launched: Vec<String>
     forget_old_moves(memory, now);
 }
 
-/// Removes the moves that launched one of these NodeClaims: they were rolled back, and no pod has moved.
-pub fn undo_moves(memory: &mut Memory, launched: &[&str]) {
-    memory.moves.retain(|earlier| !earlier.launched.iter().any(|name| launched.contains(&name.as_str())));
+/// Removes the move of the command that began then and was to remove these nodes: it was rolled back, and no pod has moved.
+pub fn undo_moves(memory: &mut Memory, began: Timestamp, nodes: &[&str]) {
+    memory.moves.retain(|earlier| earlier.at != began || !earlier.nodes.iter().any(|node| nodes.contains(&node.as_str())));
 }
 
 /// Whether a method found nothing for the same input a short time ago.

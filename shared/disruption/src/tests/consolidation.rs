@@ -728,6 +728,14 @@ fn a_rolled_back_move_is_forgotten_and_the_others_are_kept() {
     let command = scene.expect(&["single replace [n] -> x2|x4|x8"]).commands.remove(0);
     record_move(&mut scene.memory, &command, vec!["lost".to_owned()], &scene.objects, noon() - 40.minutes());
     record_move(&mut scene.memory, &command, vec!["came".to_owned()], &scene.objects, noon() - 20.minutes());
-    undo_moves(&mut scene.memory, &["lost"]);
-    assert_eq!(scene.memory.moves.iter().map(|earlier| earlier.launched.clone()).collect::<Vec<_>>(), [["came"]]);
+    // Deletions launch nothing, and several commands may begin in one moment.
+    for node in ["n", "other"] {
+        let mut deletion = command.clone();
+        node.clone_into(&mut deletion.removals[0].node);
+        record_move(&mut scene.memory, &deletion, Vec::new(), &scene.objects, noon() - 10.minutes());
+    }
+    undo_moves(&mut scene.memory, noon() - 40.minutes(), &["n"]);
+    undo_moves(&mut scene.memory, noon() - 10.minutes(), &["n"]);
+    let left: Vec<(&str, usize)> = scene.memory.moves.iter().map(|one| (one.nodes[0].as_str(), one.launched.len())).collect();
+    assert_eq!(left, [("n", 1), ("other", 0)]);
 }
