@@ -4,11 +4,11 @@ use crate::state::{DeletingMachine, Disruptions, Running};
 use crate::{Rights, Run};
 use crate::{metrics, progress, time_left};
 use futures::future::try_join_all;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::{Pod, Taint};
 use whittle_api::{ConditionStatus, conditions};
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Function, HELD_BACK, NOMINATION, Phase, Stored};
-use whittle_disruption::{Arrival, LedgerEntry, arrival_on, record_move, without_arrivals, without_nodes};
+use whittle_disruption::{Arrival, LedgerEntry, arrivals_on, record_move, without_arrivals, without_nodes};
 use whittle_model::disruption::{Command, Method, Reason, Removal, Savings};
 use whittle_model::state::StateNode;
 use whittle_ports::metrics::FailedRuns;
@@ -139,20 +139,27 @@ impl<P: Rights> Run<'_, P> {
         Ok(left)
     }
 
-    /// Why a command that another run began, and died, does not go on: what that run saw of the pods on its nodes is not recorded, and may
-    /// be old. Empty nodes are read again; for the pods of others places are looked for again, unless machines are launched for them (ADR
-    /// 0072).
-    pub(crate) async fn occupied_since(&self, running: &mut Running, now: Timestamp) -> Result<Option<Arrival>, HandleError> {
+    /// Pods that keep empty nodes of a command that another run began, and died: what that run saw of the pods on its nodes is not
+    /// recorded, and may be old. Empty nodes are read again, but for those that are being deleted by now; for the pods of others places are
+    /// looked for again, unless machines are launched for them (ADR 0072). `marked` are the claims of the command.
+    pub(crate) async fn occupied_since(
+        &self,
+        running: &mut Running,
+        marked: &[Claim],
+        now: Timestamp,
+    ) -> Result<Vec<Arrival>, HandleError> {
         if running.closed || running.method == Method::StaticDrift {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         running.waited |= running.replacements.is_empty();
         if running.method.reason() != Reason::Empty {
-            return Ok(None);
+            return Ok(Vec::new());
         }
-        let nodes: Vec<&str> = running.removals.iter().map(|machine| machine.node.as_str()).collect();
+        let ending: BTreeSet<&str> = marked.iter().filter(|claim| claim.is_ending()).map(|claim| claim.key.name.as_str()).collect();
+        let kept = running.removals.iter().filter(|machine| !ending.contains(machine.claim.as_str()));
+        let nodes: Vec<&str> = kept.map(|machine| machine.node.as_str()).collect();
         let pods = self.pods_on(&nodes).await?;
-        Ok(arrival_on(nodes, &pods, now))
+        Ok(arrivals_on(nodes, &pods, now))
     }
 
     /// The pods on these nodes, as the API server has them now.

@@ -13,7 +13,7 @@ use whittle_api::karpenter::NodePool;
 use whittle_claims::{
     Claim, ClaimKey, DecisionKind, DecisionRecord, Deletion, DeletionReason, Doorbell, Event, Phase, Stored, stated_deadline_of,
 };
-use whittle_disruption::{LedgerEntry, NODE_PROTECTIONS, arrival_on, protected_by, undo_moves, without_place};
+use whittle_disruption::{Arrival, LedgerEntry, NODE_PROTECTIONS, arrivals_on, leave_out, protected_by, undo_moves, without_place};
 use whittle_model::disruption::{Input, Method, Reason};
 use whittle_ports::{
     ClaimStore, ClusterError, DecisionLog, HandleError, NodePatch, Nodes, Queues, Safeguard, Settings, StoreError, advance, concurrently,
@@ -50,7 +50,7 @@ impl<P: Rights> Run<'_, P> {
     /// whether claims were created or deleted, so that the snapshot is out of date.
     pub(crate) async fn advance_commands(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let mut left = Vec::new();
-        let mut launched = false;
+        let (mut launched, mut narrowed) = (false, false);
         // Those that are not rolled back in this pass.
         let mut known = stored.value.clone();
         for running in stored.value.running.clone() {
@@ -62,7 +62,13 @@ impl<P: Rights> Run<'_, P> {
                 continue;
             }
             launched |= !next.stored;
+            let all = next.removals.clone();
             let outcome = self.step(snapshot, &mut next, &known).await?;
+            if next.removals.len() < all.len() {
+                narrowed = true;
+                let kept = all.iter().filter(|machine| !next.removals.contains(machine)).map(|machine| machine.node.as_str());
+                leave_out(&mut stored.value.memory, next.started_at, &kept.collect::<Vec<&str>>());
+            }
             match outcome {
                 Outcome::Waiting => left.push(next),
                 Outcome::Done => stored.value.forget_refused_launch(&next, snapshot),
@@ -80,7 +86,7 @@ impl<P: Rights> Run<'_, P> {
                 }
             }
         }
-        let moved = left.len() < stored.value.running.len();
+        let moved = narrowed || left.len() < stored.value.running.len();
         // In a fleet that drifts some command ends in each pass, for hours. Nodes of those that have just ended are no strays.
         if Safeguard::StraysOpened.stops(true) {
             match untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await {
@@ -98,7 +104,7 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn step(&mut self, snapshot: &Snapshot, running: &mut Running, known: &Disruptions) -> Result<Outcome, HandleError> {
         let timeout = command_timeout(known.removals().count());
         if !running.stored
-            && let Some(outcome) = self.mark_and_launch(snapshot, running, timeout).await?
+            && let Some(outcome) = self.mark_and_launch(snapshot, running, known, timeout).await?
         {
             return Ok(outcome);
         }
@@ -116,6 +122,10 @@ impl<P: Rights> Run<'_, P> {
                     // As many may have waited for one NodePool, and each is simulated: the next pass goes on with them.
                     self.hand_over();
                     return Ok(Outcome::Waiting);
+                }
+                let arrivals = if has_to_look_again(running) { occupied(snapshot, running) } else { Vec::new() };
+                if self.keep_occupied(snapshot, running, &arrivals, known).await? {
+                    return Ok(Outcome::RolledBack);
                 }
                 if let Some(why) = displaced(self.settings, snapshot, running, known) {
                     self.report.count("displaced");
@@ -143,6 +153,7 @@ impl<P: Rights> Run<'_, P> {
         &mut self,
         snapshot: &Snapshot,
         running: &mut Running,
+        known: &Disruptions,
         timeout: SignedDuration,
     ) -> Result<Option<Outcome>, HandleError> {
         if snapshot.now.duration_since(running.started_at) > timeout {
@@ -165,8 +176,8 @@ impl<P: Rights> Run<'_, P> {
                 return Ok(Some(Outcome::RolledBack));
             }
         };
-        if let Some(arrival) = self.occupied_since(running, snapshot.now).await? {
-            self.roll_back(snapshot, running, &arrival.to_string()).await?;
+        let arrivals = self.occupied_since(running, &marked, snapshot.now).await?;
+        if self.keep_occupied(snapshot, running, &arrivals, known).await? {
             return Ok(Some(Outcome::RolledBack));
         }
         self.launch(running).await?;
@@ -184,14 +195,51 @@ impl<P: Rights> Run<'_, P> {
 
     /// Removes the taints and reasons of a command from its nodes and claims. Claims that are already being deleted are not kept.
     async fn roll_back(&mut self, snapshot: &Snapshot, running: &Running, why: &str) -> Result<(), HandleError> {
-        let kept = concurrently(running.removals.iter().map(|deleting| self.keep(deleting))).await;
-        for (deleting, kept) in running.removals.iter().zip(kept) {
-            if kept? {
-                self.report.decide(snapshot.now, DecisionKind::Kept, format!("node/{}", deleting.node), format!("Kept after all: {why}"));
-            }
-        }
+        let all: Vec<(&DeletingMachine, String)> = running.removals.iter().map(|deleting| (deleting, why.to_owned())).collect();
+        self.keep_all(snapshot.now, &all).await?;
+        self.count_rollback(snapshot, running);
+        Ok(())
+    }
+
+    fn count_rollback(&mut self, snapshot: &Snapshot, running: &Running) {
         self.report.count("rolled_back");
         metrics::command_failed(&mut self.report, snapshot, running);
+    }
+
+    /// Takes nodes that were to go for being empty, and have a pod by now, out of their command: each goes for itself, and the others still
+    /// go. Whether none is left, so that the command is rolled back.
+    async fn keep_occupied(
+        &mut self,
+        snapshot: &Snapshot,
+        running: &mut Running,
+        arrivals: &[Arrival],
+        known: &Disruptions,
+    ) -> Result<bool, HandleError> {
+        let arrival_on = |machine: &DeletingMachine| arrivals.iter().find(|arrival| arrival.node == machine.node);
+        let machines = running.removals.iter();
+        let kept: Vec<(&DeletingMachine, String)> =
+            machines.filter_map(|machine| Some((machine, arrival_on(machine)?.to_string()))).collect();
+        if kept.is_empty() {
+            return Ok(false);
+        }
+        self.keep_all(snapshot.now, &kept).await?;
+        if kept.len() == running.removals.len() {
+            self.count_rollback(snapshot, running);
+            return Ok(true);
+        }
+        let nodes: Vec<&str> = arrivals.iter().map(|arrival| arrival.node.as_str()).collect();
+        running.leave_out(&nodes, &known.memory);
+        Ok(false)
+    }
+
+    /// Keeps nodes, each for a reason, unless their claims are being deleted.
+    async fn keep_all(&mut self, now: Timestamp, machines: &[(&DeletingMachine, String)]) -> Result<(), HandleError> {
+        let kept = concurrently(machines.iter().map(|(deleting, _)| self.keep(deleting))).await;
+        for ((deleting, why), kept) in machines.iter().zip(kept) {
+            if kept? {
+                self.report.decide(now, DecisionKind::Kept, format!("node/{}", deleting.node), format!("Kept after all: {why}"));
+            }
+        }
         Ok(())
     }
 
@@ -417,19 +465,13 @@ fn has_to_look_again(running: &Running) -> bool {
 }
 
 /// Why a command that waited does not end its nodes any more: pods that have to move no longer have a place. Those of other commands move
-/// as well, unless their replacements are still starting: until then they stay. Pure.
+/// as well, unless their replacements are still starting: until then they stay. Nodes that go for being empty have none to move. Pure.
 pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Running, known: &Disruptions) -> Option<String> {
-    if !has_to_look_again(running) {
+    if !has_to_look_again(running) || running.method.reason() == Reason::Empty {
         return None;
     }
-    // The pods of other nodes move in any case.
-    let is_kept = |claim: &Claim| !claim.is_ending() && !snapshot.is_deleted_by_user(claim);
-    let stays = |machine: &&DeletingMachine| find_claim(snapshot, &machine.claim).is_some_and(|claim| is_kept(&claim.value));
+    let stays = |machine: &&DeletingMachine| goes_for_this_alone(snapshot, machine);
     let nodes: BTreeSet<&str> = running.removals.iter().filter(stays).map(|machine| machine.node.as_str()).collect();
-    if running.method.reason() == Reason::Empty {
-        // They go for having no pods, whatever room others have.
-        return occupied(snapshot, &nodes);
-    }
     let (ready, starting): (Vec<&Running>, Vec<&Running>) = known.running.iter().partition(|command| are_initialized(snapshot, command));
     let going = ready.into_iter().chain([running]).flat_map(|command| &command.removals);
     let going: BTreeSet<&str> = going.map(|machine| machine.node.as_str()).collect();
@@ -445,11 +487,24 @@ pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Runn
     }
 }
 
-/// Why nodes that were to go for being empty do not go any more: a pod that tolerates their taint may have been bound to one. Pure.
-fn occupied(snapshot: &Snapshot, nodes: &BTreeSet<&str>) -> Option<String> {
+/// Whether a machine of a command goes for nothing else. The pods of others move in any case. Pure.
+fn goes_for_this_alone(snapshot: &Snapshot, machine: &DeletingMachine) -> bool {
+    find_claim(snapshot, &machine.claim).is_some_and(|claim| !claim.value.is_ending() && !snapshot.is_deleted_by_user(&claim.value))
+}
+
+/// Pods that keep nodes of a command which were to go for being empty, whatever room others have: one that tolerates their taint may have
+/// been bound to a node since, or somebody has opened it. Pure.
+fn occupied(snapshot: &Snapshot, running: &Running) -> Vec<Arrival> {
+    if running.method.reason() != Reason::Empty {
+        return Vec::new();
+    }
+    let machines = running.removals.iter();
+    // One that cannot be read may be readable in a moment.
+    let looked_at = machines.filter(|machine| goes_for_this_alone(snapshot, machine) || snapshot.is_hidden(&machine.claim));
+    let nodes: BTreeSet<&str> = looked_at.map(|machine| machine.node.as_str()).collect();
     let pods = snapshot.read.pods.iter().chain(snapshot.read.unreadable_pods());
     let pods: Vec<Pod> = pods.filter(|pod| nodes.contains(pod.spec.node_name.as_str())).cloned().collect();
-    arrival_on(nodes.iter().copied(), &pods, snapshot.now).map(|arrival| arrival.to_string())
+    arrivals_on(nodes.iter().copied(), &pods, snapshot.now)
 }
 
 /// Why a command whose replacements are ready does not end its nodes yet: somebody has protected one of them since it began, or a pod on

@@ -6,7 +6,7 @@ use crate::refused::LaunchRefusal;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_claims::{Claim, ClaimSpec, DeletionReason, Phase, Record};
-use whittle_disruption::{LedgerEntry, record_drained};
+use whittle_disruption::{LedgerEntry, leave_out, record_drained};
 use whittle_model::disruption::{ClaimFacts, Memory, Method, Proposal, Reason, ReplacementRefused};
 use whittle_snapshot::Snapshot;
 use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
@@ -151,6 +151,15 @@ impl Record for Disruptions {
 }
 
 impl Running {
+    /// Takes nodes that are kept after all out of a command of empty nodes; `memory` has its move.
+    pub(crate) fn leave_out(&mut self, nodes: &[&str], memory: &Memory) {
+        self.removals.retain(|machine| !nodes.contains(&machine.node.as_str()));
+        self.ledger.nodes.retain(|node| !nodes.contains(&node.as_str()));
+        if let Some(left) = leave_out(&mut memory.clone(), self.started_at, nodes) {
+            self.ledger.narrow_to(left);
+        }
+    }
+
     /// Drops the specs of replacements once the claim store has them: the record of all commands is one item of the table, which
     /// holds at most 400 KB. The rest stays readable for an older release.
     pub(crate) fn drop_stored_specs(&mut self) {

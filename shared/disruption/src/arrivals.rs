@@ -57,11 +57,11 @@ pub fn without_arrivals(command: &Command, pods: &[Pod], now: Timestamp) -> (Opt
     (remaining, arrivals)
 }
 
-/// A pod that keeps one of these nodes, which were to be removed for being empty: bound to it since, or protected by now. `pods` are those
-/// on the nodes.
-pub fn arrival_on<'a>(nodes: impl IntoIterator<Item = &'a str>, pods: &[Pod], now: Timestamp) -> Option<Arrival> {
-    let mut empty = nodes.into_iter().map(|node| Removal { node: node.to_owned(), ..Removal::default() });
-    empty.find_map(|removal| pods.iter().find_map(|pod| Arrival::of(pod, &removal, now)))
+/// For each of these nodes, which were to be removed for being empty, a pod that keeps it, if there is one: bound to it since, or protected
+/// by now. `pods` are those on the nodes.
+pub fn arrivals_on<'a>(nodes: impl IntoIterator<Item = &'a str>, pods: &[Pod], now: Timestamp) -> Vec<Arrival> {
+    let empty = nodes.into_iter().map(|node| Removal { node: node.to_owned(), ..Removal::default() });
+    empty.filter_map(|removal| pods.iter().find_map(|pod| Arrival::of(pod, &removal, now))).collect()
 }
 
 /// What remains of a command without these of its nodes: of empty ones the others, since they go independently of each other; of any other

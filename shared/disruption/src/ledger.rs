@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use whittle_model::disruption::Command;
+use whittle_model::disruption::{Command, Move};
 use whittle_units::{Price, Timestamp};
 
 /// What an executed command saved, and how many pods it moved.
@@ -51,6 +51,14 @@ impl LedgerEntry {
             after_nanos: Price::from_nanos(u64::try_from(after).unwrap_or(0)),
             pods_moved: command.removals.iter().map(|removal| u32::try_from(removal.pods.len()).unwrap_or(u32::MAX)).sum(),
         }
+    }
+
+    /// Leaves what a command of empty nodes still removes, since some are kept after all: those of its move.
+    pub fn narrow_to(&mut self, left: &Move) {
+        self.nodes.clone_from(&left.nodes);
+        let pools: BTreeSet<&String> = left.removed.iter().map(|node| &node.node_pool).collect();
+        self.node_pools = pools.into_iter().cloned().collect();
+        self.before_nanos = left.removed.iter().map(|node| node.price).sum();
     }
 
     /// Billionths of a dollar per hour; negative when it costs more than before.

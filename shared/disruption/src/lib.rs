@@ -70,7 +70,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use arrivals::{Arrival, arrival_on, without_arrivals, without_nodes};
+pub use arrivals::{Arrival, arrivals_on, without_arrivals, without_nodes};
 pub use balanced::PoolScore;
 pub use budgets::{BudgetError, BudgetState, limit as budget_limit};
 pub use conditions::ClaimConditions;
@@ -84,7 +84,7 @@ pub use events::{
 };
 pub use expiration::{Expiry, expiry, termination_mode};
 pub use ledger::{LedgerEntry, SavingsReport, savings, within};
-pub use memory::{record_drained, record_move, undo_moves};
+pub use memory::{leave_out, record_drained, record_move, undo_moves};
 pub use pdb::PdbBlock;
 pub use places::without_place;
 pub use protection::{NODE_PROTECTIONS, Protection, is_evictable, protected_by, protection};

@@ -145,6 +145,17 @@ pub fn undo_moves(memory: &mut Memory, began: Timestamp, nodes: &[&str]) {
     memory.moves.retain(|earlier| earlier.at != began || !earlier.nodes.iter().any(|node| nodes.contains(&node.as_str())));
 }
 
+/// Takes nodes that are kept after all out of the move of the command that began then, which removes empty nodes. What is left of the move;
+/// `None` if it is not remembered any more.
+pub fn leave_out<'m>(memory: &'m mut Memory, began: Timestamp, kept: &[&str]) -> Option<&'m Move> {
+    let is_kept = |node: &str| kept.contains(&node);
+    let earlier = memory.moves.iter_mut().find(|earlier| earlier.at == began && earlier.nodes.iter().any(|node| is_kept(node)))?;
+    let each = std::mem::take(&mut earlier.nodes).into_iter().zip(std::mem::take(&mut earlier.removed));
+    let (nodes, removed): (Vec<String>, Vec<RemovedNode>) = each.filter(|(node, _)| !is_kept(node)).unzip();
+    (earlier.nodes, earlier.removed) = (nodes, removed);
+    Some(earlier)
+}
+
 /// Whether a method found nothing for the same input a short time ago.
 pub(super) fn is_unchanged(seen: Option<&PassFingerprint>, fingerprint: u64, now: Timestamp) -> bool {
     seen.is_some_and(|seen| seen.fingerprint == fingerprint && now.duration_since(seen.at).abs() < FINGERPRINT_VALID_FOR)

@@ -1,17 +1,19 @@
 //! Commands whose run died after it had stored them, and that a later run goes on with.
 
-use super::{claim, command, displaced, leaving, running, snapshot_of};
+use super::{after, claim, command, displaced, leaving, ledger, running, snapshot_of};
 use crate::Run;
-use crate::state::{Disruptions, Running};
+use crate::state::{DeletingMachine, Disruptions, NAME, Running};
 use futures::executor::block_on;
-use whittle_api::k8s::Node;
-use whittle_api::{ConditionStatus, OwnerReference, conditions};
-use whittle_claims::{Claim, Function, Revision, Stored};
-use whittle_model::disruption::{Command, Method, Removal};
+use std::collections::BTreeMap;
+use whittle_api::k8s::{Node, Taint};
+use whittle_api::{ConditionStatus, ObjectMeta, OwnerReference, conditions};
+use whittle_claims::{Claim, Event, Function, Revision, Stored};
+use whittle_disruption::LedgerEntry;
+use whittle_model::disruption::{Command, Memory, Method, Move, Removal, RemovedNode};
 use whittle_model::scheduling::NewClaim;
-use whittle_ports::{Adapters, ClaimStore, Leases, Report, Settings};
-use whittle_testkit::{TestWorld, at, key};
-use whittle_units::SignedDuration;
+use whittle_ports::{Adapters, ClaimStore, Leases, RecordReader, Records, Report, Settings};
+use whittle_testkit::{TestWorld, at, begun, key, machine};
+use whittle_units::{Price, SignedDuration};
 
 /// The world after a pass at 0 that goes on with a command that began at `started`.
 fn resumed(started: i64, replacements: Vec<Claim>) -> (TestWorld, Report) {
@@ -73,6 +75,138 @@ fn an_empty_node_is_never_deleted_by_a_later_run_once_it_has_a_pod() {
 fn an_empty_node_is_deleted_by_a_later_run_while_it_is_empty() {
     let (is_deleted, is_open, report) = empty_node_with(true);
     assert_eq!((is_deleted, is_open, report.counted("rolled_back")), (true, false, 0));
+}
+
+/// Two empty nodes that a command is to remove, with a pod on each of these by now.
+fn two_nodes(occupied: &[&str]) -> TestWorld {
+    let world = leaving::world(None);
+    let serves = [begun("b"), Event::FleetAnswered(machine("i-3")), whittle_testkit::joined("node-b"), Event::NodeReady];
+    world.store(&after(&claim("b"), &serves));
+    let mut node = Node { metadata: ObjectMeta::named("node-b"), ..Node::default() };
+    node.spec.taints.push(Taint::disrupted());
+    world.create(node);
+    for node in occupied {
+        world.create(displaced::pod(&format!("on-{node}"), node, 1));
+    }
+    world
+}
+
+/// The command that removes both, of a run that died before its claims were marked, or one that waited after that.
+fn of_both(stored: bool) -> Running {
+    let removals = ["old", "b"].map(|name| DeletingMachine { claim: name.into(), node: format!("node-{name}") }).to_vec();
+    let ledger = LedgerEntry {
+        nodes: removals.iter().map(|machine| machine.node.clone()).collect(),
+        node_pools: vec!["default".to_owned(), "other".to_owned()],
+        after_nanos: Price::ZERO,
+        ..ledger()
+    };
+    Running { method: Method::Emptiness, removals, ledger, started_at: at(-90), stored, waited: stored, ..running(Vec::new()) }
+}
+
+/// What was remembered of it when it began.
+fn memory_of_both() -> Memory {
+    let removed = |pool: &str, price: u64| RemovedNode {
+        node_pool: pool.to_owned(),
+        instance_type: "m5.large".to_owned(),
+        capacity_type: "on-demand".to_owned(),
+        zone: "us-east-1a".to_owned(),
+        price: Price::from_nanos(price),
+    };
+    let begun = Move {
+        at: at(-90),
+        removed: vec![removed("default", 300), removed("other", 200)],
+        nodes: vec!["node-old".to_owned(), "node-b".to_owned()],
+        undrained_at: None,
+        drained_at: None,
+        launched: Vec::new(),
+        workloads: BTreeMap::new(),
+        move_counts: BTreeMap::new(),
+    };
+    Memory { moves: vec![begun], ..Memory::default() }
+}
+
+/// A pass that finds this command, whatever an earlier one has stored.
+fn go_on(world: &TestWorld, command: Running) -> Report {
+    let record = Disruptions { running: vec![command], memory: memory_of_both(), ..Disruptions::default() };
+    let (ports, cluster) = (world.ports(), key("old").cluster);
+    let known = block_on(ports.read::<Disruptions>(&cluster, NAME)).unwrap();
+    block_on(ports.write(&cluster, &record, known.map_or(Revision::ABSENT, |known| known.revision))).unwrap();
+    leaving::handle(world)
+}
+
+fn recorded(world: &TestWorld) -> Disruptions {
+    block_on(world.ports().read::<Disruptions>(&key("old").cluster, NAME)).unwrap().unwrap().value
+}
+
+/// Which of both nodes are deleted, and which are open to pods.
+fn both(world: &TestWorld) -> ([bool; 2], [bool; 2]) {
+    let is_deleted = |name: &str| world.claim(&key(name)).deletion.is_some();
+    let is_open = |name: &str| world.get::<Node>(name).unwrap().spec.taints.is_empty();
+    (["old", "b"].map(is_deleted), ["node-old", "node-b"].map(is_open))
+}
+
+/// Nodes that a pass has told it keeps.
+fn kept(report: &Report) -> Vec<(&str, &str)> {
+    let decisions = report.decisions.iter().filter(|one| one.message.starts_with("Kept after all"));
+    decisions.map(|one| (one.subject.as_str(), one.message.as_str())).collect()
+}
+
+#[test]
+fn of_empty_nodes_only_one_that_has_a_pod_leaves_the_command() {
+    for stored in [false, true] {
+        let world = two_nodes(&["node-old"]);
+        let report = go_on(&world, of_both(stored));
+        assert_eq!(both(&world), ([false, true], [true, false]), "{stored}");
+        assert_eq!((report.counted("disrupted"), report.counted("rolled_back")), (1, 0), "{stored}");
+        assert_eq!(kept(&report), [("node/node-old", "Kept after all: pod default/on-node-old was bound since")], "{stored}");
+        let mark = |name: &str| conditions::find(&world.claim(&key(name)).conditions, conditions::DISRUPTION_REASON).is_some();
+        assert!(!mark("old"), "{stored}");
+        let record = recorded(&world);
+        assert!(record.running.is_empty(), "{stored}");
+        let remembered: Vec<&[String]> = record.memory.moves.iter().map(|one| one.nodes.as_slice()).collect();
+        assert_eq!(remembered, [["node-b".to_owned()].as_slice()], "{stored}: a node that stays is never drained");
+    }
+}
+
+#[test]
+fn a_later_run_never_deletes_an_empty_node_that_has_a_pod_whatever_becomes_of_the_others() {
+    for stored in [false, true] {
+        let world = two_nodes(&["node-old", "node-b"]);
+        let report = go_on(&world, of_both(stored));
+        assert_eq!(both(&world), ([false, false], [true, true]), "{stored}");
+        assert_eq!((report.counted("disrupted"), report.counted("rolled_back")), (0, 1), "{stored}");
+        let told =
+            ["node-old", "node-b"].map(|name| (format!("node/{name}"), format!("Kept after all: pod default/on-{name} was bound since")));
+        let told: Vec<(&str, &str)> = told.iter().map(|(node, why)| (node.as_str(), why.as_str())).collect();
+        assert_eq!(kept(&report), told, "each for its own pod");
+        let record = recorded(&world);
+        assert!(record.running.is_empty() && record.memory.moves.is_empty(), "{stored}");
+    }
+}
+
+/// A run dies before it has stored what became of the command, and one more begins where that one began.
+#[test]
+fn an_empty_node_that_was_kept_stays_when_another_run_goes_on_with_its_command_again() {
+    let world = two_nodes(&["node-old"]);
+    go_on(&world, of_both(false));
+    // What tolerates the taint may be bound to a node that is being drained, and keeps no other.
+    world.create(displaced::pod("late", "node-b", 1));
+    let report = go_on(&world, of_both(false));
+    assert_eq!(both(&world), ([false, true], [true, false]));
+    assert_eq!((report.counted("disrupted"), report.counted("rolled_back")), (0, 0));
+    assert_eq!(kept(&report).iter().map(|(node, _)| *node).collect::<Vec<_>>(), ["node/node-old"]);
+}
+
+#[test]
+fn the_ledger_counts_only_nodes_that_leave() {
+    let mut command = of_both(false);
+    command.leave_out(&["node-old"], &memory_of_both());
+    assert_eq!((command.removals.len(), command.removals[0].node.as_str()), (1, "node-b"));
+    assert_eq!((command.ledger.nodes, command.ledger.node_pools), (vec!["node-b".to_owned()], vec!["other".to_owned()]));
+    assert_eq!((command.ledger.before_nanos, command.ledger.after_nanos), (Price::from_nanos(200), Price::ZERO));
+    let mut command = of_both(false);
+    command.leave_out(&["node-old"], &Memory::default());
+    assert_eq!((command.removals.len(), command.ledger.nodes), (1, vec!["node-b".to_owned()]), "its prices are not remembered any more");
 }
 
 /// The run that began it placed them, and has not recorded where.
