@@ -103,13 +103,14 @@ impl<P: Rights> Run<'_, P> {
     /// One step of a command among all that are `known`, which is rolled back when it takes too long. Every part is idempotent.
     pub(crate) async fn step(&mut self, snapshot: &Snapshot, running: &mut Running, known: &Disruptions) -> Result<Outcome, HandleError> {
         let timeout = command_timeout(known.removals().count());
-        if !running.stored
-            && let Some(outcome) = self.mark_and_launch(snapshot, running, known, timeout).await?
-        {
+        let was_stored = running.stored;
+        if !was_stored && let Some(outcome) = self.mark_and_launch(snapshot, running, known, timeout).await? {
             return Ok(outcome);
         }
         let stands = readiness(snapshot, running, timeout);
         running.waited |= (stands != Readiness::Ready && are_initialized(snapshot, running)) || was_passed_over(snapshot, running);
+        // One that this pass has tainted is still open in the snapshot.
+        running.waited |= was_stored && Safeguard::ClosedBeforeCommand.stops(is_open(snapshot, running));
         match stands {
             Readiness::Waiting => Ok(Outcome::Waiting),
             Readiness::Held(held) => {
@@ -457,9 +458,17 @@ fn was_passed_over(snapshot: &Snapshot, running: &Running) -> bool {
     latest.is_some_and(|since| snapshot.now.duration_since(since) > LOOKED_AT_WITHIN)
 }
 
-/// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead, or the run
-/// that began it died. Meanwhile the room for their pods was kept for nobody (ADR 0072). What replaces a machine of a static pool is not
-/// launched for its pods. Pure.
+/// Whether a node of a command takes pods: the run that rolled the command back died before it could record that, or somebody has removed
+/// the taint. Pods for which no place was found may be there by now. Pure.
+fn is_open(snapshot: &Snapshot, running: &Running) -> bool {
+    let names: BTreeSet<&str> = running.removals.iter().map(|machine| machine.node.as_str()).collect();
+    let is_tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.same(&Taint::disrupted()));
+    snapshot.read.nodes.iter().any(|node| names.contains(node.metadata.name.as_str()) && !is_tainted(node))
+}
+
+/// Whether places are looked for again before a command ends its nodes: it could have ended them earlier, and waited instead, the run that
+/// began it died, or a node of it was opened. Meanwhile the room for their pods was kept for nobody (ADR 0072). What replaces a machine of
+/// a static pool is not launched for its pods. Pure.
 fn has_to_look_again(running: &Running) -> bool {
     running.waited && running.method != Method::StaticDrift
 }

@@ -101,7 +101,7 @@ pub struct Running {
     /// The replacements are in the claim store; one that is missing from now on was deleted.
     pub stored: bool,
     /// Its replacements have been ready and it did not end its nodes, or no pass came for long, or it has none and the run that began it
-    /// died: others may have the room for their pods.
+    /// died, or a node of it took pods meanwhile: others may have the room for their pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waited: bool,
     /// The ledger entry for when the old machines are deleted, with the expected prices of replacements.

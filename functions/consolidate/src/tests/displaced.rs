@@ -117,6 +117,18 @@ fn a_command_that_no_pass_came_for_in_time_deletes_nodes_only_while_their_pods_h
     }
 }
 
+/// As after a run that rolled the command back, for it was too old, and died before it had recorded that: the replacement is ready by now,
+/// and the node took pods meanwhile.
+#[test]
+fn a_node_that_was_opened_is_deleted_only_while_its_pods_have_places() {
+    for (taken, deletes) in [(2, true), (3, false)] {
+        let world = world(taken, ConditionStatus::True);
+        world.change::<Node>("node-old", |node| node.spec.taints.clear());
+        let (is_deleted, is_open, report) = pass(&world, running(vec![claim("new")]));
+        assert_eq!((is_deleted, is_open, report.counted("displaced")), (deletes, true, u64::from(!deletes)), "{taken}");
+    }
+}
+
 /// There is room for the pod elsewhere, but the node was to go for having none.
 #[test]
 fn an_empty_node_whose_command_waited_is_deleted_only_while_it_is_empty() {
