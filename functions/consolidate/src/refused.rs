@@ -137,9 +137,10 @@ fn is_launching(running: &Running, snapshot: &Snapshot) -> bool {
     running.replacements.iter().any(|replacement| lacks_machine(&replacement.key.name))
 }
 
-/// Whether a replacement of a command is not ready for pods yet.
-fn is_starting(running: &Running, snapshot: &Snapshot) -> bool {
-    let is_ready = |claim: &Claim| matches!(claim.phase, Phase::Initialized { .. });
+/// Whether a replacement of a command takes no pods: it is not initialized yet, or its Node is cordoned or not ready any more, so that the
+/// command waits until its timeout.
+fn awaits_room(running: &Running, snapshot: &Snapshot) -> bool {
+    let is_ready = |claim: &Claim| matches!(claim.phase, Phase::Initialized { .. }) && !takes_no_pods(snapshot, claim);
     let awaited = |name| find_claim(snapshot, name).is_none_or(|claim| !is_ready(&claim.value));
     running.replacements.iter().any(|replacement| awaited(&replacement.key.name))
 }
@@ -202,7 +203,7 @@ impl Disruptions {
     /// whether what it launches is of use by now.
     fn refused_now(&self, pool: &str, refusal: &LaunchRefusal, snapshot: &Snapshot) -> Option<ReplacementRefused> {
         let is_in_vain = [TAKES_NO_PODS, NOT_INITIALIZED].contains(&refusal.message.as_str());
-        let is_open = |running: &Running| if is_in_vain { is_starting(running, snapshot) } else { is_launching(running, snapshot) };
+        let is_open = |running: &Running| if is_in_vain { awaits_room(running, snapshot) } else { is_launching(running, snapshot) };
         let lasts = if is_in_vain { command_timeout(self.removals().count()) } else { LAUNCH_TIMEOUT };
         let tries = |running: &&Running| is_open(running) && pools_of(running, snapshot).contains(pool);
         let tried = self.running.iter().filter(tries).filter_map(|running| running.started_at.checked_add(lasts).ok()).max();
