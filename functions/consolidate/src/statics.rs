@@ -239,21 +239,20 @@ pub(crate) fn still_surplus(snapshot: &Snapshot, known: &Disruptions) -> Vec<Sur
         let active = claims.filter(|claim| claim.is_live() && !going.contains(&claim.key.name) && !is_ending(claim)).count();
         excess.insert(name, active.saturating_sub(usize::try_from(replicas).unwrap_or(0)));
     }
-    // Whether one that cannot be read was scaled up is unknown: what is too many of it is chosen again once it can be.
-    for hidden in snapshot.objects.unreadable_of(NodePool::KIND) {
-        excess.insert(hidden.metadata.name.as_str(), 0);
-    }
+    // Whether one that cannot be read was scaled up is unknown: what is too many of it is chosen again once it can be. One that is not in
+    // the list may be it, whose name cannot be read, or the API server serves no NodePools for a moment.
+    let objects = &snapshot.objects;
+    let may_be_hidden = |pool: &str| objects.lacks_kind(NodePool::KIND) || objects.is_unreadable(NodePool::KIND, pool);
     let mut chosen = known.surplus.clone();
     chosen.retain(|surplus| {
-        let is_marked = find_claim(snapshot, &surplus.claim).is_none_or(|claim| is_ending(&claim.value));
-        match excess.get_mut(surplus.node_pool.as_str()) {
-            Some(left) if !is_marked => {
-                let is_one = *left > 0;
-                *left = left.saturating_sub(1);
-                is_one
-            }
-            _ => true,
+        if find_claim(snapshot, &surplus.claim).is_none_or(|claim| is_ending(&claim.value)) {
+            return true;
         }
+        let pool = surplus.node_pool.as_str();
+        let Some(left) = excess.get_mut(pool) else { return !may_be_hidden(pool) };
+        let is_one = *left > 0;
+        *left = left.saturating_sub(1);
+        is_one
     });
     chosen
 }

@@ -139,11 +139,30 @@ fn of_what_was_chosen_as_many_go_as_the_pool_still_has_too_many() {
 fn nothing_that_was_chosen_goes_while_its_pool_cannot_be_read() {
     let known = Disruptions { surplus: vec![surplus("fixed-1")], ..Disruptions::default() };
     let marked = after(&serving("fixed-1"), &[Event::DeletionRequested(deletion(DeletionReason::ScaledDown, at(1)))]);
-    for (name, chosen, left) in [("fixed", serving("fixed-1"), 0), ("fixed", marked, 1), ("another", serving("fixed-1"), 1)] {
-        let mut snapshot = scaled(vec![chosen, serving("fixed-2")], None);
+    let unmarked = serving("fixed-1");
+    // The name may be what cannot be read.
+    let cases = [("fixed", &unmarked, 0), ("", &unmarked, 0), ("another", &unmarked, 1), ("fixed", &marked, 1), ("", &marked, 1)];
+    for (name, chosen, left) in cases {
+        let mut snapshot = scaled(vec![chosen.clone(), serving("fixed-2")], None);
         let hidden = Unreadable { kind: "NodePool".to_owned(), metadata: ObjectMeta::named(name), ..Unreadable::default() };
         snapshot.objects.unreadable.push(hidden);
-        assert_eq!(still_surplus(&snapshot, &known).len(), left, "{name}");
+        assert_eq!(still_surplus(&snapshot, &known).len(), left, "{name:?}");
+    }
+    // Another cannot be read, and this one can: it has one machine too many.
+    let mut snapshot = scaled(vec![serving("fixed-1"), serving("fixed-2")], Some(1));
+    snapshot.objects.unreadable.push(Unreadable { kind: "NodePool".to_owned(), ..Unreadable::default() });
+    assert_eq!(still_surplus(&snapshot, &known).len(), 1);
+}
+
+/// As while its definition is replaced: the pool may be there again in a moment, with as many replicas as machines.
+#[test]
+fn nothing_that_was_chosen_goes_while_the_api_server_serves_no_nodepools() {
+    let known = Disruptions { surplus: vec![surplus("fixed-1")], ..Disruptions::default() };
+    let marked = after(&serving("fixed-1"), &[Event::DeletionRequested(deletion(DeletionReason::ScaledDown, at(1)))]);
+    for (absent, chosen, left) in [("NodePool", serving("fixed-1"), 0), ("NodePool", marked, 1), ("NodeOverlay", serving("fixed-1"), 1)] {
+        let mut snapshot = scaled(vec![chosen, serving("fixed-2")], None);
+        snapshot.objects.absent_kinds.push(absent.to_owned());
+        assert_eq!(still_surplus(&snapshot, &known).len(), left, "{absent}");
     }
 }
 
