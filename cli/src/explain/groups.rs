@@ -13,6 +13,7 @@ use whittle_api::k8s::Pod;
 use whittle_api::karpenter::NodePool;
 use whittle_api::{conditions, labels, words};
 use whittle_model::scheduling::{Plan, Reason, Remedy};
+use whittle_model::state::{ClusterState, StateNode};
 use whittle_units::Resources;
 
 /// How many nodes or pods are named.
@@ -81,13 +82,15 @@ fn together(answer: &str, pods: usize) -> String {
     }
 }
 
-/// What the machines of a pool have; where its status does not say it, the sum over its nodes.
+/// What the machines of a pool use of its limits, as plans count it (ADR 0083); where none is among the objects, what its status says.
 fn used_of(pool: &NodePool, read: &Manifests) -> Resources {
-    let mut used = pool.status.resources.clone();
-    if used.iter().next().is_none() {
-        let own = read.objects.nodes.iter().filter(|node| node.metadata.label(labels::NODE_POOL) == Some(pool.metadata.name.as_str()));
-        own.for_each(|node| used.add(&node.status.capacity));
+    let state = ClusterState::of(&read.objects);
+    let own: Vec<&StateNode> = state.nodes.iter().filter(|node| node.limited_by() == Some(pool.metadata.name.as_str())).collect();
+    if own.is_empty() {
+        return pool.status.resources.clone();
     }
+    let mut used = Resources::new();
+    own.into_iter().filter(|node| !node.marked_for_deletion).for_each(|node| used.add(&node.capacity()));
     used
 }
 

@@ -3,6 +3,7 @@ use crate::schema::tests::assert_valid;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use whittle_api::ClusterObjects;
+use whittle_units::{Quantity, Resources};
 
 const CATALOG: &str = r#"[{"name": "small", "architecture": "amd64", "operatingSystems": ["linux"], "resources": {"cpu": "2", "memory": "4Gi"},
     "offerings": [{"Price": 0.1, "Requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
@@ -292,4 +293,41 @@ fn workloads_and_pools_are_told_as_a_whole() {
     pool.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".parse().unwrap());
     let text = groups::pool_text(&pool, &read, &Plan::default());
     assert!(text.contains("being deleted, so that nothing is launched from it") && !text.contains("  ready\n"), "{text}");
+}
+
+/// Or a limit looks as if it had room, beside pods that it keeps out.
+#[test]
+fn limits_are_told_as_plans_count_them() {
+    let limited = CLUSTER.replacen("spec:\n  template:", "spec:\n  limits: {cpu: 10, nodes: 2}\n  template:", 1);
+    let told = |text: &str, status: &[(&str, i64)]| {
+        let mut read = crate::source::read_text("cluster.yaml", text).unwrap();
+        let amounts = status.iter().map(|(name, units)| ((*name).to_owned(), Quantity::from_units(*units)));
+        read.objects.node_pools[0].status.resources = Resources(amounts.collect());
+        groups::pool_text(&read.objects.node_pools[0], &read, &Plan::default())
+    };
+    let one = "  limit of cpu: 2 of 10\n  limit of nodes: 1 of 2\n";
+    assert!(told(&limited, &[]).contains(one), "{}", told(&limited, &[]));
+    // A status may be older than a machine, or count one that has gone.
+    let old = told(&limited, &[("cpu", 0), ("nodes", 0)]);
+    assert!(old.contains(one), "{old}");
+    // A kubelet does not make a machine larger than it is, nor free its limits by another label (ADR 0083).
+    let larger = limited.replace(
+        "spec: {providerID: 'aws:///a/i-1'}\nstatus: {capacity: {cpu: '2'",
+        "spec: {providerID: 'aws:///a/i-1'}\nstatus: {capacity: {cpu: '64'",
+    );
+    assert!(larger != limited && told(&larger, &[]).contains(one), "{}", told(&larger, &[]));
+    let moved = limited.replace(
+        "metadata: {name: n1, labels: {karpenter.sh/nodepool: default,",
+        "metadata: {name: n1, labels: {karpenter.sh/nodepool: other,",
+    );
+    assert!(moved != limited && told(&moved, &[]).contains(one), "{}", told(&moved, &[]));
+    // What is being deleted makes room.
+    let named = "metadata: {name: default-x,";
+    let going =
+        limited.replace(named, &format!("{named} deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: [karpenter.sh/termination],"));
+    let free = told(&going, &[("cpu", 2), ("nodes", 1)]);
+    assert!(free.contains("limit of cpu: 0 of 10\n  limit of nodes: 0 of 2\n"), "{free}");
+    let alone = limited.split("---").next().unwrap();
+    let of_status = told(alone, &[("cpu", 4), ("nodes", 1)]);
+    assert!(of_status.contains("limit of cpu: 4 of 10\n  limit of nodes: 1 of 2\n"), "{of_status}");
 }
