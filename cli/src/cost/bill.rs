@@ -8,6 +8,7 @@ use crate::money::HOURS_A_MONTH;
 use whittle_claims::DecisionRecord;
 use whittle_sim::Function;
 
+const HOURS_A_DAY: f64 = 24.0;
 /// Hours of a day that are busy; the others are quiet.
 pub(super) const BUSY_HOURS: f64 = 8.0;
 /// Requests a minute of Lambda to a queue in which nothing is: five pollers that wait for twenty seconds each, as AWS documents.
@@ -16,6 +17,9 @@ const POLLS: f64 = 15.0;
 pub(super) const UNREAD_BY_ONE: f64 = 1.0;
 /// Queues of the template, standard and FIFO.
 pub(super) const QUEUES: (f64, f64) = (5.0, 2.0);
+/// Functions that a schedule invokes once a day although they have nothing to do, so that Lambda keeps them ready (ADR 0070).
+pub(super) const WOKEN: [Function; 5] =
+    [Function::Launch, Function::Register, Function::Consolidate, Function::Interrupt, Function::Terminate];
 /// Metrics that the template's alarms watch: by default, and with all alarms. A query counts as one, although it finds none as long as
 /// nothing is wrong.
 pub(super) const WATCHED: (f64, f64) = (6.0, 54.0);
@@ -68,7 +72,7 @@ struct Use {
 /// The lines of a month, in the order in which they are printed.
 pub(super) fn month(simulated: &Simulated, size: &Size, architecture: Architecture) -> Vec<Line> {
     let (quiet, busy) = (used(&simulated.quiet, size), used(&simulated.busy, size));
-    let share = BUSY_HOURS / 24.0;
+    let share = BUSY_HOURS / HOURS_A_DAY;
     let of = |part: fn(&Use) -> f64| (part(&quiet) * (1.0 - share) + part(&busy) * share) * HOURS_A_MONTH;
     let average = |part: fn(&Use) -> f64| of(part) / HOURS_A_MONTH;
     let gb_second = if architecture == Architecture::Arm { prices::GB_SECOND_ARM } else { prices::GB_SECOND_X86 };
@@ -110,10 +114,9 @@ fn used(hourly: &Hourly, size: &Size) -> Use {
     let clusters = f64::from(size.clusters);
     let mut out = Use::default();
     for (function, rates) in &hourly.functions {
-        let ticks_ms = rates.ticks * durations::stretched(*function, durations::TICK_MS);
         let runs_ms = rates.runs * durations::stretched(*function, durations::processor_ms(*function, size.nodes));
-        let seconds = (rates.waited_seconds + runs_ms / 1e3) * clusters + ticks_ms / 1e3;
-        out.gb_seconds += seconds * f64::from(durations::memory(*function)) / 1_024.0;
+        let seconds = (rates.waited_seconds + runs_ms / 1e3) * clusters + rates.ticks * tick_seconds(*function);
+        out.gb_seconds += seconds * memory_gb(*function);
         // A tick is one invocation for all clusters.
         let invocations = (rates.invocations - rates.ticks) * clusters + rates.ticks;
         out.invocations += invocations;
@@ -132,10 +135,27 @@ fn used(hourly: &Hourly, size: &Size) -> Use {
             out.decision_writes += writes * times;
         }
     }
+    // No schedule of the simulation wakes a function. Each serves all clusters.
+    for function in WOKEN {
+        let times = 1.0 / HOURS_A_DAY;
+        out.gb_seconds += tick_seconds(function) * memory_gb(function) * times;
+        out.invocations += times;
+        out.scheduled += times;
+        out.log_bytes += real(PLATFORM_LINES) * times;
+    }
     // Prices of the simulated region never change.
     out.writes += 60.0 / f64::from(SPOT_PRICE_MINUTES) * CATALOG_WRITE_UNITS;
     out.series = hourly.series * clusters;
     out
+}
+
+/// How long the invocation of a schedule lasts that does no work itself.
+fn tick_seconds(function: Function) -> f64 {
+    durations::stretched(function, durations::TICK_MS) / 1e3
+}
+
+fn memory_gb(function: Function) -> f64 {
+    f64::from(durations::memory(function)) / 1_024.0
 }
 
 /// The sum of a bill.

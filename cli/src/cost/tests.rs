@@ -97,6 +97,27 @@ fn ticks_of_a_deployment_with_one_cluster_work_themselves() {
     assert!(invocations >= ticks && invocations < 1.1 * ticks, "a tick is a run: {invocations} of {ticks}");
 }
 
+/// Once for all clusters.
+#[test]
+fn functions_that_are_woken_once_a_day_are_on_the_bill() {
+    for function in Function::ALL {
+        let text = section(&name(function));
+        assert_eq!(bill::WOKEN.contains(&function), text.contains(r#"{"kind":"wake"}"#), "{function}");
+        assert_eq!(bill::WOKEN.contains(&function), text.contains("ScheduleExpression: rate(24 hours)"), "{function}");
+    }
+    for clusters in [1, 8] {
+        let size = Size { clusters, ..sizes(&args(Some(0))).unwrap().remove(0) };
+        let nothing = Computed { size, simulated: Simulated::default() };
+        let quantity = |name: &str| nothing.bill(Architecture::Arm).into_iter().find(|line| line.name == name).unwrap().quantity;
+        for name in ["Scheduler", "Lambda, invocations"] {
+            assert!((quantity(name) - 5.0 * HOURS_A_MONTH / 24.0).abs() < 1e-6, "{name}: {}", quantity(name));
+        }
+        let compute = quantity("Lambda, compute");
+        assert!((0.5..1.0).contains(&compute), "some milliseconds each: {compute}");
+        assert!(quantity("CloudWatch, logs taken in") > 0.0);
+    }
+}
+
 #[test]
 fn what_is_written_of_a_catalog_is_its_spot_prices() {
     let blob = whittle_ec2::facts::offline::catalog("us-east-1").unwrap().encode();
