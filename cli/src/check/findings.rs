@@ -8,6 +8,7 @@ use serde_json::json;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use whittle_api::k8s::{Kind as _, Pod};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,8 @@ impl Findings {
             }
         }
         out.flush()?;
-        for (_, text) in self.0.iter().filter(|(level, _)| *level == Level::Error) {
+        for (level, text) in self.0.iter().filter(|(level, _)| *level == Level::Error) {
+            let Some(text) = alike.line(*level, text) else { continue };
             writeln!(err, "error: {text}")?;
         }
         let (fine, warnings, errors) = (self.count(Level::Fine), self.count(Level::Warning), self.count(Level::Error));
@@ -104,8 +106,8 @@ impl Findings {
     }
 }
 
-/// How many findings say the same of objects of one kind, by that kind and what they say: a dump has thousands of pods that are fine, whose
-/// lines would hide all others.
+/// How many findings say the same of objects of one kind, by that kind and what they say: a dump has thousands of pods that are fine, or
+/// wrong for one reason, whose lines would hide all others.
 struct Alike<'f>(BTreeMap<(&'f str, &'f str), usize>);
 
 impl<'f> Alike<'f> {
@@ -117,16 +119,23 @@ impl<'f> Alike<'f> {
         Self(counts)
     }
 
-    /// The kind of the object, and what is said of it, where that says nothing else about the object than its name.
+    /// The kind of the object, and what is said of it, where that says nothing else about the object than its name. What is wrong with
+    /// pods is counted so; of other kinds each object is to be edited, and is told.
     fn said(level: Level, text: &str) -> Option<(&str, &str)> {
-        let (kind, rest) = text.split_once(" \"")?;
+        let (before, rest) = text.split_once(" \"")?;
+        if matches!(level, Level::Warning | Level::Error) {
+            // Where it is, and its kind.
+            let is_of_pod = before.rsplit(' ').next() == Some(Pod::KIND);
+            let (_, said) = rest.split_once('"')?;
+            return (is_of_pod && said.starts_with(", ")).then_some((Pod::KIND, said));
+        }
         let (_, said) = rest.rsplit_once('"')?;
         let is_alike = match level {
             Level::Fine => said == ": fine",
             Level::Note => said.starts_with(" is not looked at"),
             Level::Shown | Level::Warning | Level::Error => false,
         };
-        is_alike.then_some((kind, said))
+        is_alike.then_some((before, said))
     }
 
     /// How many are told each. What is not looked at tells less than what is fine, and `validate` names as few of its others.
@@ -141,7 +150,10 @@ impl<'f> Alike<'f> {
             Some(0) => None,
             Some(count) if Self::each_max(level) < *count => {
                 let many = std::mem::take(count);
-                Some(Cow::Owned(format!("{many} objects of kind {kind}{}", said.replacen(" is ", " are ", 1))))
+                Some(Cow::Owned(match text.strip_suffix(said) {
+                    Some(first) if matches!(level, Level::Warning | Level::Error) => format!("{first} and {} more{said}", many - 1),
+                    _ => format!("{many} objects of kind {kind}{}", said.replacen(" is ", " are ", 1)),
+                }))
             }
             _ => Some(Cow::Borrowed(text)),
         }

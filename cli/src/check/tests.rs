@@ -381,6 +381,92 @@ fn quiet_prints_what_a_user_should_act_on_and_strict_refuses_it() {
 }
 
 #[test]
+fn a_value_that_no_node_has_and_that_is_near_to_another_is_warned_of() {
+    let of =
+        |spec: &str| printed(&format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c}}], {spec}}}\n"));
+    for (key, value, meant) in [
+        ("karpenter.sh/capacity-type", "ondemand", "on-demand"),
+        ("node.kubernetes.io/instance-type", "m5.larg", "m5.large"),
+        ("kubernetes.io/arch", "x86_64", "amd64"),
+        ("topology.kubernetes.io/zone", "us-east1a", "us-east-1a"),
+    ] {
+        let out = of(&format!("nodeSelector: {{{key}: {value}}}"));
+        let wanted = format!("Pod \"p\", spec.nodeSelector[{key}]: no instance type has {key} {value:?}: did you mean {meant}?");
+        assert!(out.contains(&format!("warning: {wanted}")) && !out.contains(": fine"), "{out}");
+    }
+    let old = of("nodeSelector: {beta.kubernetes.io/arch: aarch64}");
+    assert!(old.contains("spec.nodeSelector[beta.kubernetes.io/arch]: no instance type has kubernetes.io/arch \"aarch64\""), "{old}");
+    for fine in [
+        "karpenter.sh/capacity-type: reserved",
+        "node.kubernetes.io/instance-type: m99.large",
+        "topology.kubernetes.io/zone: eu-central-1b",
+        "kubernetes.io/os: windows",
+        "team: ondemand",
+        "topology.kubernetes.io/zones: us-east-1a",
+    ] {
+        let out = of(&format!("nodeSelector: {{{fine}}}"));
+        assert!(out.contains("Pod \"p\": fine"), "{fine}: {out}");
+    }
+    let terms =
+        |operator: &str| format!("[{{matchExpressions: [{{key: kubernetes.io/arch, operator: {operator}, values: [amd64, arm]}}]}}]");
+    let required = |operator: &str| {
+        let required = format!("{{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: {}}}}}", terms(operator));
+        of(&format!("affinity: {{nodeAffinity: {required}}}"))
+    };
+    let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values";
+    assert!(required("In").contains(&format!("{field}: no instance type has kubernetes.io/arch \"arm\"")), "{}", required("In"));
+    assert!(required("NotIn").contains(": fine"), "it excludes nothing: {}", required("NotIn"));
+    let expression = "{key: kubernetes.io/arch, operator: In, values: [arm]}";
+    let preferred = format!("[{{weight: 1, preference: {{matchExpressions: [{expression}]}}}}]");
+    let out = of(&format!("affinity: {{nodeAffinity: {{preferredDuringSchedulingIgnoredDuringExecution: {preferred}}}}}"));
+    assert!(out.contains("Execution[0].preference.matchExpressions[0].values: no instance type has"), "{out}");
+}
+
+/// For each value, as `plan` tells it.
+#[test]
+fn what_is_wrong_with_many_pods_is_one_line_for_each_cause() {
+    let of = |name: &str, count: usize, spec: &str| -> String {
+        let pod = |number: usize| {
+            format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}-{number}}}\nspec: {{containers: [{{name: c}}], {spec}}}\n")
+        };
+        (0..count).map(pod).collect()
+    };
+    let many = of("spelt", 11, "nodeSelector: {karpenter.sh/capacity-type: ondemand}");
+    let few = of("few", 10, "nodeSelector: {node.kubernetes.io/instance-type: m5.larg}");
+    let refused = of("refused", 12, "tolerations: [{operator: Foo}]");
+    let out = printed(&(many.clone() + &few + &refused));
+    let line = "warning: Pod \"spelt-0\" and 10 more, spec.nodeSelector[karpenter.sh/capacity-type]: no instance type has \
+                karpenter.sh/capacity-type \"ondemand\": did you mean on-demand?\n";
+    assert!(out.contains(line) && out.matches("\"ondemand\"").count() == 1, "{out}");
+    assert_eq!(out.matches("\"m5.larg\"").count(), 10, "{out}");
+    let error = "Pod \"refused-0\" and 11 more, spec.tolerations[0].operator: \"Foo\" is none of its values";
+    assert!(out.contains(error) && out.matches("\"Foo\"").count() == 1, "{out}");
+    assert!(out.contains("0 objects fine, 21 warnings, 12 errors"), "{out}");
+    // Each of these is to be edited.
+    let deployment = |number: usize| {
+        format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: d-{number}}}\nspec: {{selector: {{matchLabels: {{a: b}}}}, \
+             template: {{metadata: {{labels: {{a: b}}}}, spec: {{containers: [{{name: c, image: i}}], nodeSelector: {{kubernetes.io/arch: \
+             arm}}}}}}}}\n"
+        )
+    };
+    let workloads = printed(&(0..11).map(deployment).collect::<String>());
+    assert_eq!(workloads.matches(", spec.template.spec.nodeSelector[kubernetes.io/arch]: no instance type").count(), 11, "{workloads}");
+    // As errors, with --strict, and each by itself for programs.
+    let run_with = |output: Output| {
+        let args = Args { filename: vec!["-".into()], strict: true, output, ..Args::default() };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = run(&args, &BTreeMap::new(), &mut many.as_bytes(), &mut out, &mut err).unwrap();
+        assert_eq!(code, ExitCode::from(1));
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+    };
+    let (_, strict) = run_with(Output::Text);
+    assert_eq!(strict, line.replacen("warning", "error", 1));
+    let (json, _) = run_with(Output::Json);
+    assert_eq!(json.matches("did you mean on-demand?").count(), 11, "{json}");
+}
+
+#[test]
 fn what_many_objects_of_a_kind_have_in_common_is_one_line() {
     let of = |kind: &str, count: usize, rest: &str| -> String {
         let object = |n: usize| format!("---\napiVersion: v1\nkind: {kind}\nmetadata: {{name: a-{n}}}\n{rest}");

@@ -1,6 +1,7 @@
-//! What workloads say about nodes in words of older versions (seeds 12.1, 12.8), and hardly mean.
+//! What workloads say about nodes in words of older versions (seeds 12.1, 12.8), misspell, or hardly mean.
 
 use super::protection;
+use crate::source::requirements;
 use whittle_api::k8s::{Kind, Node, NodeSelectorTerm, PodSpec};
 use whittle_api::manifest::Object;
 use whittle_api::{ObjectMeta, SelectorRequirement, labels};
@@ -22,7 +23,7 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
     };
     let kind = object.type_meta().1;
     let of_affinity = |spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(comparisons(at, spec));
-    let of_spec = spec.into_iter().flat_map(|spec| of_affinity(spec).chain(parts_of_bytes(at, spec)));
+    let of_spec = spec.into_iter().flat_map(|spec| of_affinity(spec).chain(parts_of_bytes(at, spec)).chain(misspelt_values(at, spec)));
     let unprotected = match kind {
         Node::KIND => protection::of_nodes(at, metadata.annotation(labels::DO_NOT_DISRUPT)),
         _ => protection::of_pods(at, metadata),
@@ -93,6 +94,32 @@ fn comparisons(at: &str, spec: &PodSpec) -> Vec<String> {
                     "{at}spec.affinity.nodeAffinity.{field}.matchExpressions[{number}].values: {operator} compares whole numbers, and \
                      {value:?} is none, so that {effect}: write one in digits, such as \"4\", or list values with In"
                 ));
+            }
+        }
+    }
+    found
+}
+
+/// Values of well-known labels that no node can have, and that are near to others: nothing is launched for the pods, or a preference has no
+/// effect. Keys are not judged, since nodes may have labels of their own.
+fn misspelt_values(at: &str, spec: &PodSpec) -> Vec<String> {
+    let mut found = Vec::new();
+    for (key, value) in &spec.node_selector {
+        found.extend(requirements::meant(key, value).map(|meant| format!("{at}spec.nodeSelector[{key}]: {meant}")));
+    }
+    let Some(affinity) = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref()) else { return found };
+    let required = affinity.required.iter().flat_map(|required| &required.node_selector_terms).enumerate();
+    let required =
+        required.map(|(number, term)| (format!("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{number}]"), term));
+    let preferred = affinity.preferred.iter().enumerate().map(|(number, term)| {
+        let field = format!("preferredDuringSchedulingIgnoredDuringExecution[{number}].preference");
+        (field, &term.preference)
+    });
+    for (field, term) in required.chain(preferred) {
+        for (number, SelectorRequirement { key, operator, values }) in term.match_expressions.iter().enumerate() {
+            // What excludes a value that no node has says nothing.
+            for meant in values.iter().filter(|_| operator == "In").filter_map(|value| requirements::meant(key, value)) {
+                found.push(format!("{at}spec.affinity.nodeAffinity.{field}.matchExpressions[{number}].values: {meant}"));
             }
         }
     }

@@ -89,24 +89,32 @@ fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
         };
         return meant_key(key).into_iter().map(remark).collect();
     }
+    // Where no value is one, that is an error.
+    let is_error = key == labels::CAPACITY_TYPE && !requirement.values.iter().any(|value| CAPACITY_TYPES.contains(&value.as_str()));
+    if requirement.operator != Operator::In || is_error {
+        return Vec::new();
+    }
+    requirement.values.iter().filter_map(|value| meant(key, value)).map(|message| FieldError::new(path.clone(), message)).collect()
+}
+
+/// That no instance type has a value of a label, and what was probably meant; `None` if some type may have it.
+pub(crate) fn meant(key: &str, value: &str) -> Option<String> {
+    static NONE: BTreeSet<String> = BTreeSet::new();
+    let key = canonical_key(key);
     let known = match key {
         labels::INSTANCE_TYPE => &names().types,
         labels::INSTANCE_FAMILY => &names().families,
         labels::INSTANCE_SIZE => &names().sizes,
         labels::ZONE => &names().zones,
-        labels::ARCH | labels::OS => &BTreeSet::new(),
-        // Where no value is one, that is an error.
-        labels::CAPACITY_TYPE if requirement.values.iter().any(|value| CAPACITY_TYPES.contains(&value.as_str())) => &BTreeSet::new(),
+        labels::ARCH | labels::OS | labels::CAPACITY_TYPE => &NONE,
         // Values of the others are judged where the object is.
-        _ => return Vec::new(),
+        _ => return None,
     };
-    let values = requirement.values.iter().filter(|_| requirement.operator == Operator::In);
-    let remark = |value: &String| {
-        let meant = meant_values(key, value, known.iter().map(String::as_str), Known::Some);
-        let message = || format!("no instance type has {key} {value:?}: did you mean {}?", meant.join(" or "));
-        (!meant.is_empty()).then(|| FieldError::new(path.clone(), message()))
-    };
-    values.filter_map(remark).collect()
+    if known.contains(value) {
+        return None;
+    }
+    let meant = meant_values(key, value, known.iter().map(String::as_str), Known::Some);
+    (!meant.is_empty()).then(|| format!("no instance type has {key} {value:?}: did you mean {}?", meant.join(" or ")))
 }
 
 /// Whether a value of a well-known label is near to others, and none that instance types have.
