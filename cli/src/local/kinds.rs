@@ -49,6 +49,10 @@ impl KindEntry {
     pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
+    /// Whether an object of it stands for a machine, which goes with it.
+    pub(crate) fn is_of_machines(&self) -> bool {
+        [Node::KIND, NodeClaim::KIND].contains(&self.kind)
+    }
     /// Whether a word of a command means this kind.
     fn is_called(&self, word: &str) -> bool {
         self.plural == word || self.short.contains(&word) || self.kind.eq_ignore_ascii_case(word)

@@ -167,6 +167,23 @@ fn s3_19_pools_and_nodes_are_deleted_as_printed() {
     assert!(after.contains(&format!("cluster   node {node} is gone")), "{after}");
 }
 
+/// The relay rings for it, as in a real cluster; the next tick is fifty seconds away.
+#[test]
+fn a_node_that_is_deleted_waits_for_no_tick() {
+    let start = format!(
+        "apply -f {} -f {}\nscale deployment inflate --replicas 2\nadvance 130s\n",
+        seed("004-provisioner-default.yaml"),
+        seed("004-deployment-inflate.yaml")
+    );
+    let listed = session(&format!("{start}get node -o name\n"));
+    let node = listed.lines().last().unwrap().strip_prefix("node/").unwrap().to_owned();
+    let text = session(&format!("{start}delete node {node}\nadvance 20s\n"));
+    let (_, after) = text.split_once(&format!("node/{node} deleted\n")).unwrap();
+    assert!(after.contains(": the Node was deleted"), "{after}");
+    let kept = session(&format!("{start}advance 20s\n"));
+    assert!(!kept.contains("was deleted"), "nobody deletes it: {kept}");
+}
+
 /// S2.1, S0.18 and others whose objects could not be looked at.
 #[test]
 fn every_kind_is_listed_by_all_its_names_and_as_yaml() {

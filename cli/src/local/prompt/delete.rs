@@ -78,6 +78,9 @@ impl Prompt {
                 Err(error) => return Err(format!("{text}{error}")),
             }
         }
+        if doomed.iter().any(|one| one.entry.is_of_machines()) {
+            self.session.simulation.world().ring_for_deletions();
+        }
         Ok(text)
     }
 

@@ -1,6 +1,7 @@
 //! What the page can do to a session.
 
 use super::clock::Clock;
+use crate::local::kinds::{self, KindEntry};
 use crate::local::prompt::{Prompt, advance};
 use crate::local::session::{Pool, Session};
 use serde::Deserialize;
@@ -76,6 +77,9 @@ impl Action {
             }
             Self::Delete { kind, name } => {
                 session.delete(&kind, &name).map_err(|error| error.to_string())?;
+                if kinds::find(&kind).is_ok_and(KindEntry::is_of_machines) {
+                    session.simulation.world().ring_for_deletions();
+                }
                 session.log(&format!("delete {kind} {name}"));
                 Ok(format!("{kind}/{name} deleted"))
             }

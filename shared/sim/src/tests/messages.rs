@@ -55,6 +55,24 @@ fn a_failing_message_does_not_affect_others() {
     assert_eq!(left, [Function::Terminate]);
 }
 
+/// Of `register` where nobody reads the queue of `sweep`; of nobody before Whittle is there.
+#[test]
+fn whoever_deletes_a_machine_rings() {
+    for (ticks_work, is_on, rung) in
+        [(false, true, &[Function::Sweep][..]), (true, true, &[Function::Register][..]), (false, false, &[][..])]
+    {
+        let simulation = simulation(1);
+        let mut world = simulation.world();
+        world.faults.ticks_work = ticks_work;
+        if is_on {
+            world.switch_on();
+        }
+        world.ring_for_deletions();
+        let waiting: Vec<Function> = world.queues.waiting().map(|message| message.function).collect();
+        assert_eq!(waiting, rung, "{ticks_work} {is_on}");
+    }
+}
+
 #[test]
 fn duplicate_doorbells_are_dropped_for_five_minutes() {
     let mut simulation = simulation(1);

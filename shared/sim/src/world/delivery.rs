@@ -2,6 +2,7 @@
 
 use super::{Due, Event, Start, TICK, World};
 use crate::dice::Stream;
+use crate::meter::Meter;
 use crate::story::LineKind;
 use crate::{Function, Input, TaskId};
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +15,18 @@ impl World {
     /// EventBridge invokes `interrupt` with an event.
     pub fn notice(&mut self, json: String) {
         self.send(Function::Interrupt, Input::Notice(json));
+    }
+
+    /// The relay is told that somebody has deleted Nodes or NodeClaims, and rings. One doorbell tells of all that go at once.
+    pub fn ring_for_deletions(&mut self) {
+        if !self.is_on() {
+            return;
+        }
+        self.metered(Meter::relayed);
+        let cluster = self.name();
+        // Where one cluster is served, nobody reads the queue of `sweep` (ADR 0071).
+        let doorbell = if self.faults.ticks_work { Doorbell::Deletions { cluster } } else { Doorbell::sweep(cluster) };
+        self.send_doorbell(doorbell, SignedDuration::ZERO);
     }
 
     /// Rings a doorbell, unless a fault loses it.
