@@ -86,8 +86,8 @@ struct Identity {
 /// Who has a constraint.
 #[derive(Debug)]
 struct Owner {
-    /// Of several namespaces the first.
-    namespace: String,
+    /// A group that pods of several namespaces have is looked at if one of these has room for it.
+    namespaces: BTreeSet<String>,
     /// Whether it is a pod that stays on its node.
     runs: bool,
 }
@@ -115,14 +115,14 @@ impl Groups {
 
     fn id(&mut self, identity: Identity, namespace: &str) -> GroupId {
         if let Some(&id) = self.id_of.get(&identity) {
-            let owner = &mut self.owners[id].namespace;
-            if namespace < owner.as_str() {
-                namespace.clone_into(owner);
+            let owners = &mut self.owners[id].namespaces;
+            if !owners.contains(namespace) {
+                owners.insert(namespace.to_owned());
             }
             return id;
         }
         let id = self.identities.push(identity.clone());
-        self.owners.push(Owner { namespace: namespace.to_owned(), runs: false });
+        self.owners.push(Owner { namespaces: BTreeSet::from([namespace.to_owned()]), runs: false });
         self.id_of.insert(identity, id);
         id
     }
@@ -225,9 +225,9 @@ impl Groups {
         }
         // By their content, so that the order of reading does not matter.
         all.sort_by_cached_key(|(id, _)| (&self.identities[*id].selects, names.key_name(self.identities[*id].key)));
-        let owned = all.into_iter().map(|(group, matches)| {
-            let Owner { namespace, runs } = &self.owners[group];
-            ToMatch { group, namespace, runs: *runs, matches }
+        let owned = all.into_iter().flat_map(|(group, matches)| {
+            let Owner { namespaces, runs } = &self.owners[group];
+            namespaces.iter().map(move |namespace| ToMatch { group, namespace, runs: *runs, matches })
         });
         shares::beyond(owned.collect(), self.label_sets.len())
     }

@@ -12,10 +12,9 @@ pub(crate) const SCANS_MAX: usize = 500;
 /// With fewer label sets than this, more selectors may be.
 const SETS_MIN: usize = 1_000;
 
-/// A group that is to be matched.
+/// A group that is to be matched, for the pods of one namespace that have it.
 pub(crate) struct ToMatch<'g> {
     pub(crate) group: GroupId,
-    /// The namespace of its owners, the first by name.
     pub(crate) namespace: &'g str,
     /// Whether it is of a pod that has a node, where kube-scheduler heeds it already.
     pub(crate) runs: bool,
@@ -25,7 +24,7 @@ pub(crate) struct ToMatch<'g> {
 
 /// The groups that are left aside, out of all that want to be matched against `sets` label sets. Each namespace has the same share, and
 /// what it does not need is for the others. In a namespace those of running pods come first, and then those that take least; of equals the
-/// first.
+/// first. What several namespaces have takes room in one of them, so that nobody crowds out the rules of others by repeating them.
 pub(crate) fn beyond(all: Vec<ToMatch<'_>>, sets: usize) -> BTreeSet<GroupId> {
     struct Share<'g> {
         wanted: usize,
@@ -41,21 +40,26 @@ pub(crate) fn beyond(all: Vec<ToMatch<'_>>, sets: usize) -> BTreeSet<GroupId> {
     shares.sort_by_key(|share| share.wanted);
     let (mut left, mut namespaces) = (most(sets), shares.len());
     let mut out = BTreeSet::new();
+    let mut taken: BTreeSet<GroupId> = BTreeSet::new();
     for Share { mut groups, .. } in shares {
         let share = left / namespaces;
         groups.sort_by_key(|one| (Reverse(one.runs), one.matches));
         let mut used = 0;
         for one in groups {
+            if taken.contains(&one.group) {
+                continue;
+            }
             if used + one.matches > share {
                 out.insert(one.group);
             } else {
                 used += one.matches;
+                taken.insert(one.group);
             }
         }
         left -= used;
         namespaces -= 1;
     }
-    out
+    &out - &taken
 }
 
 /// How many matches all groups may take together.
@@ -95,5 +99,16 @@ mod tests {
         check(&[("a", false, half + 1), ("a", false, half), ("a", false, 1)], &[0]);
         check(&[("a", false, half), ("a", false, 1), ("a", true, half + 1)], &[0]);
         check(&[("a", false, half), ("a", false, half), ("a", false, half)], &[2]);
+    }
+
+    #[test]
+    fn a_rule_of_several_namespaces_is_looked_at_if_one_of_them_has_room() {
+        let matches = most(0) / 5 * 2;
+        let of = |group: usize, namespace: &'static str| ToMatch { group: GroupId::at(group), namespace, runs: false, matches };
+        let left_aside = |all: Vec<ToMatch<'_>>| beyond(all, 0).into_iter().map(|id| id.position()).collect::<Vec<usize>>();
+        assert_eq!(left_aside(vec![of(0, "a"), of(1, "a"), of(2, "a")]), [2]);
+        // It takes room once.
+        assert_eq!(left_aside(vec![of(0, "a"), of(1, "a"), of(2, "a"), of(2, "b")]), [1]);
+        assert_eq!(left_aside(vec![of(0, "a"), of(0, "b"), of(1, "b")]), Vec::<usize>::new());
     }
 }
