@@ -3,7 +3,7 @@
 use super::groups::SelectingGroups;
 use super::hash::{Hashed, Map};
 use super::ids::{ClassId, GroupId, IdVec};
-use super::pod::Class;
+use super::pod::{Class, Relaxation};
 use super::pod_classes::Classes;
 use super::topology::{Group, GroupKind};
 use std::hash::{Hash, Hasher};
@@ -27,8 +27,13 @@ fn set_groups(classes: &mut Classes, groups: &IdVec<GroupId, Group>, selecting: 
                 matches!((group.kind, group.by_host), (GroupKind::Spread { .. }, false) | (GroupKind::Affinity, _))
             });
         }
-        let mut own = class.relaxations.iter().flat_map(|relaxation| &relaxation.owned).chain(&class.repels);
-        class.left_aside = own.any(|id| groups[*id].left_aside);
+        let is_aside = |id: &GroupId| groups[*id].left_aside;
+        // Preferences that are left aside are dropped: without them the pod may go wherever it may with them.
+        let is_whole = |relaxation: &Relaxation| !relaxation.owned.iter().any(is_aside);
+        if class.relaxations.iter().any(is_whole) {
+            class.relaxations.retain(is_whole);
+        }
+        class.left_aside = class.relaxations.iter().flat_map(|relaxation| &relaxation.owned).chain(&class.repels).any(is_aside);
     }
 }
 

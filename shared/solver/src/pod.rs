@@ -65,7 +65,7 @@ pub(crate) struct Class {
     pub(crate) avoids_spared: bool,
     /// Needs dynamic resource allocation.
     pub(crate) resource_claims: bool,
-    /// Some group of its own constraints is left aside: it gets no place.
+    /// Some group of what it requires is left aside: it gets no place.
     pub(crate) left_aside: bool,
 }
 

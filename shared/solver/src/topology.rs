@@ -65,7 +65,7 @@ pub(crate) struct Group {
     pub(crate) selects: Selected,
     /// Whether pods that are terminating count, too: those that required anti-affinity selects.
     pub(crate) counts_terminating: bool,
-    /// It was not matched, as all groups would take too long: it selects nothing, and its owners get no place.
+    /// It was not matched, as all groups would take too long: it selects nothing, and who requires it gets no place.
     pub(crate) left_aside: bool,
 }
 

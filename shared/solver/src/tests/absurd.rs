@@ -42,22 +42,31 @@ fn ten_thousand_terms_are_refused_by_their_number() {
     beside(many("podAntiAffinity", 200), None);
 }
 
-/// Five ordinary pods, two hundred that run with labels of their own, and five pods of another namespace, each with a thousand terms of
-/// anti-affinity to pods of all namespaces, with this expression for each key.
-fn crowded(expression: fn(String) -> Value) -> World {
+fn requires(terms: &[Value]) -> Value {
+    json!({"requiredDuringSchedulingIgnoredDuringExecution": terms})
+}
+
+fn prefers(terms: &[Value]) -> Value {
+    let terms: Vec<Value> = terms.iter().map(|term| json!({"weight": 1, "podAffinityTerm": term})).collect();
+    json!({"preferredDuringSchedulingIgnoredDuringExecution": terms})
+}
+
+/// Five ordinary pods, two hundred that run with labels of their own, and so many pods of another namespace, each with so many terms
+/// of anti-affinity to pods of all namespaces, with this expression for each key.
+fn crowded((pods, terms): (usize, usize), anti_affinity: fn(&[Value]) -> Value, expression: fn(String) -> Value) -> World {
     let mut world = World::new();
     world.node("n", 4, json!({}));
     for n in 0..200 {
         world.pod(&format!("runs-{n}"), json!({"labels": {"job": n.to_string()}, "nodeName": "n"})).status.phase = "Running".into();
     }
     world.pods("good", 5, &all(&[json!({"cpu": "1"}), hard("podAntiAffinity", near(labels::HOSTNAME, "good"))]));
-    for pod in 0..5 {
+    for pod in 0..pods {
         let term = |n: usize| {
             let selector = json!({"matchExpressions": [expression(format!("k-{pod}-{n}"))]});
             json!({"topologyKey": labels::HOSTNAME, "namespaceSelector": {}, "labelSelector": selector})
         };
-        let terms: Vec<Value> = (0..1000).map(term).collect();
-        let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+        let terms: Vec<Value> = (0..terms).map(term).collect();
+        let affinity = json!({"podAntiAffinity": anti_affinity(&terms)});
         world.pod(&format!("odd-{pod}"), json!({"cpu": "1", "namespace": "odd", "affinity": affinity}));
     }
     world
@@ -65,7 +74,7 @@ fn crowded(expression: fn(String) -> Value) -> World {
 
 #[test]
 fn selectors_that_look_at_every_pod_take_no_more_than_their_share() {
-    let world = crowded(|key| expr(&key, "DoesNotExist", &[]));
+    let world = crowded((5, 1000), requires, |key| expr(&key, "DoesNotExist", &[]));
     // The rules of the first pod find room in the share of their namespace.
     let plan = world.solve(&world.options);
     assert_eq!(left(&plan), ["odd-1", "odd-2", "odd-3", "odd-4"]);
@@ -76,9 +85,17 @@ fn selectors_that_look_at_every_pod_take_no_more_than_their_share() {
     assert!(ticks < most, "{ticks} instead of {most}");
 }
 
+/// Without them the pods may go wherever they may with them.
+#[test]
+fn preferences_that_look_at_every_pod_are_dropped_beyond_the_share() {
+    let world = crowded((50, 100), prefers, |key| expr(&key, "DoesNotExist", &[]));
+    let plan = world.solve(&world.options);
+    assert!(left(&plan).is_empty(), "{:?}", reasons(&plan));
+}
+
 #[test]
 fn as_many_selectors_that_name_rare_values_are_all_looked_at() {
-    let world = crowded(|key| expr(&key, "In", &["rare"]));
+    let world = crowded((5, 1000), requires, |key| expr(&key, "In", &["rare"]));
     let plan = world.solve(&world.options);
     assert!(left(&plan).is_empty(), "{:?}", reasons(&plan));
 }
