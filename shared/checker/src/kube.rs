@@ -178,14 +178,15 @@ pub(crate) fn all_select(terms: &[PodAffinityTerm], owner: &Pod, other: &Pod, na
 
 fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod, namespaces: &[whittle_api::k8s::Namespace]) -> bool {
     let namespace = &other.metadata.namespace;
-    let namespace_selected = match &term.namespace_selector {
+    let namespace_selected = || match &term.namespace_selector {
         None if term.namespaces.is_empty() => *namespace == owner.metadata.namespace,
         None => term.namespaces.contains(namespace),
         Some(selector) => {
             let everywhere = selector.match_labels.is_empty() && selector.match_expressions.is_empty();
-            let labelled = namespaces.iter().any(|n| n.metadata.name == *namespace && selector.matches(&n.metadata.labels));
-            everywhere || labelled || term.namespaces.contains(namespace)
+            let labelled = || namespaces.iter().any(|n| n.metadata.name == *namespace && selector.matches(&n.metadata.labels));
+            everywhere || term.namespaces.contains(namespace) || labelled()
         }
     };
-    namespace_selected && term.label_selector.as_ref().is_some_and(|s| s.matches(&other.metadata.labels))
+    // There may be many namespaces.
+    term.label_selector.as_ref().is_some_and(|s| s.matches(&other.metadata.labels)) && namespace_selected()
 }

@@ -16,6 +16,7 @@ mod commands; // of a disruption
 mod kube; // what Kubernetes makes of a pod
 mod launchable; // what a claim may be launched as
 mod pool_domains; // where machines of NodePools could be
+mod shares; // whose rules are left to kube-scheduler
 mod type_lists; // lists of instance types, looked up once
 mod windows; // of disruption budgets
 

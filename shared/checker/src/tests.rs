@@ -1,5 +1,6 @@
 //! The checker accepts what the solver plans, and rejects every plan that a test has broken.
 
+mod crowded;
 use super::check;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

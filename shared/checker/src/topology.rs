@@ -1,7 +1,7 @@
 //! Checks how pods relate to each other: affinity, anti-affinity and topology spread.
 
 use super::type_lists::TypeLists;
-use super::{Findings, kube, pool_domains};
+use super::{Findings, kube, pool_domains, shares};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use whittle_api::k8s::{DaemonSet, Namespace, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
@@ -61,6 +61,8 @@ struct Topology<'a> {
     /// One of each DaemonSet.
     daemons: Vec<Pod>,
     classes: Classes<'a>,
+    /// Those of the pods that this plan places.
+    placed: Classes<'a>,
     /// The pods that all of these terms select, by the owner's namespace, in the domains of a key.
     selected: HashMap<(&'a str, &'a str, &'a [PodAffinityTerm]), Rc<SelectedPods<'a>>>,
 }
@@ -83,7 +85,6 @@ struct SelectedPods<'a> {
 #[derive(Default)]
 struct DomainPods<'a> {
     all: Vec<&'a Pod>,
-    placed: Vec<PlacedPod<'a>>,
     certain: Vec<&'a Pod>,
 }
 
@@ -110,13 +111,8 @@ pub(crate) fn check<'a>(
                 check_affinities(&mut topology, at, pod, findings);
             }
         }
-        for owner in topology.machines[at].bound.clone() {
-            for term in anti_affinity_terms(owner) {
-                let selected = topology.selected_pods(owner, &term.topology_key, std::slice::from_ref(term));
-                check_anti_affinity_of_bound(&topology, at, owner, term, &selected, findings);
-            }
-        }
     }
+    check_rules_of_bound(input, &topology, findings);
     check_spread(input, &topology, findings);
 }
 
@@ -384,33 +380,51 @@ struct Classes<'a> {
 }
 
 impl<'a> Classes<'a> {
-    fn of(machines: &[Machine<'a>]) -> Self {
+    fn of(pods: impl Iterator<Item = PlacedPod<'a>>) -> Self {
         let mut known: HashMap<(&str, &BTreeMap<String, String>), usize> = HashMap::new();
         let mut out = Self::default();
-        for (at, machine) in machines.iter().enumerate() {
-            for (pod, placed) in machine.bound.iter().map(|p| (*p, false)).chain(machine.placed.iter().map(|p| (*p, true))) {
-                let class = *known.entry((&pod.metadata.namespace, &pod.metadata.labels)).or_insert_with(|| {
-                    out.all.push(Vec::new());
-                    let label = |(key, value): (&'a String, &'a String)| (key.as_str(), value.as_str());
-                    pod.metadata.labels.iter().map(label).for_each(|l| out.with.entry(l).or_default().push(out.all.len() - 1));
-                    out.all.len() - 1
-                });
-                out.all[class].push(PlacedPod { machine: at, pod, placed });
-            }
+        for member in pods {
+            let pod = member.pod;
+            let class = *known.entry((&pod.metadata.namespace, &pod.metadata.labels)).or_insert_with(|| {
+                out.all.push(Vec::new());
+                let label = |(key, value): (&'a String, &'a String)| (key.as_str(), value.as_str());
+                pod.metadata.labels.iter().map(label).for_each(|l| out.with.entry(l).or_default().push(out.all.len() - 1));
+                out.all.len() - 1
+            });
+            out.all[class].push(member);
         }
         out
     }
 
-    /// Classes that a selector may select: those with the rarest label that it requires, or all.
-    fn candidates<'c>(&'c self, selector: Option<&'c LabelSelector>) -> Vec<&'c Vec<PlacedPod<'a>>> {
+    /// The classes with the rarest label that a selector requires; `None` if it requires none.
+    fn rarest<'c>(&'c self, selector: &'c LabelSelector) -> Option<&'c [usize]> {
         let with = |key: &'c str, value: &'c str| self.with.get(&(key, value)).map(Vec::as_slice).unwrap_or_default();
-        let labels = selector.into_iter().flat_map(|s| &s.match_labels).map(|(key, value)| with(key, value));
-        let rows = selector.into_iter().flat_map(|s| &s.match_expressions).filter(|e| e.operator == "In" && e.values.len() == 1);
-        match labels.chain(rows.map(|e| with(&e.key, &e.values[0]))).min_by_key(|classes| classes.len()) {
+        let labels = selector.match_labels.iter().map(|(key, value)| with(key, value));
+        let rows = selector.match_expressions.iter().filter(|e| e.operator == "In" && e.values.len() == 1);
+        labels.chain(rows.map(|e| with(&e.key, &e.values[0]))).min_by_key(|classes| classes.len())
+    }
+
+    /// Classes that a selector may select: those with the rarest label that it requires, or all. No selector selects nothing.
+    fn candidates<'c>(&'c self, selector: Option<&'c LabelSelector>) -> Vec<&'c Vec<PlacedPod<'a>>> {
+        let Some(selector) = selector else { return Vec::new() };
+        match self.rarest(selector) {
             Some(classes) => classes.iter().map(|class| &self.all[*class]).collect(),
             None => self.all.iter().collect(),
         }
     }
+
+    /// How many candidates a selector has.
+    fn matches(&self, selector: Option<&LabelSelector>) -> usize {
+        selector.map_or(0, |selector| self.rarest(selector).map_or(self.all.len(), <[usize]>::len))
+    }
+}
+
+/// All pods on machines, by machine.
+fn members<'a>(machines: &[Machine<'a>]) -> impl Iterator<Item = PlacedPod<'a>> {
+    machines.iter().enumerate().flat_map(|(machine, own)| {
+        let bound = own.bound.iter().copied().map(move |pod| PlacedPod { machine, pod, placed: false });
+        bound.chain(own.placed.iter().copied().map(move |pod| PlacedPod { machine, pod, placed: true }))
+    })
 }
 
 impl<'a> Topology<'a> {
@@ -419,9 +433,10 @@ impl<'a> Topology<'a> {
         let keys = keys_in_use(&machines);
         set_existing_domains(input, &keys, &mut machines);
         set_planned_domains(plan, lists, names, &keys, &mut machines);
-        let classes = Classes::of(&machines);
+        let classes = Classes::of(members(&machines));
+        let placed = Classes::of(members(&machines).filter(|member| member.placed));
         let daemons = future_daemons(input);
-        Self { machines, namespaces: &input.objects.namespaces, daemons, classes, selected: HashMap::new() }
+        Self { machines, namespaces: &input.objects.namespaces, daemons, classes, placed, selected: HashMap::new() }
     }
 
     fn selected_pods(&mut self, owner: &'a Pod, key: &'a str, terms: &'a [PodAffinityTerm]) -> Rc<SelectedPods<'a>> {
@@ -437,7 +452,6 @@ impl<'a> Topology<'a> {
                 for domain in &machine.domains[key] {
                     let domain_pods = selected.domains.entry(*domain).or_default();
                     domain_pods.all.push(member.pod);
-                    domain_pods.placed.extend(member.placed.then_some(*member));
                     domain_pods.certain.extend(machine.certain(key).map(|_| member.pod));
                 }
             }
@@ -461,19 +475,44 @@ fn check_anti_affinity(machine: &Machine<'_>, pod: &Pod, term: &PodAffinityTerm,
     }
 }
 
-/// The anti-affinity of a bound pod applies to pods placed now.
-fn check_anti_affinity_of_bound(
-    topology: &Topology<'_>,
-    at: usize,
-    owner: &Pod,
-    term: &PodAffinityTerm,
-    selected: &SelectedPods<'_>,
-    findings: &mut Findings,
-) {
-    let shared = topology.machines[at].labelled_domains(&term.topology_key).filter_map(|domain| selected.domains.get(domain));
-    for member in shared.flat_map(|domain_pods| &domain_pods.placed) {
-        let detail = format!("{} repels {} in {}", owner.metadata.key(), member.pod.metadata.key(), term.topology_key);
-        findings.add(&topology.machines[member.machine].name, "anti-affinity", detail);
+/// The anti-affinity of bound pods applies to pods placed now. Where all of it would take too long, the rules of some namespaces are left
+/// to kube-scheduler, as in the solver.
+fn check_rules_of_bound(input: &Input<'_>, topology: &Topology<'_>, findings: &mut Findings) {
+    // By namespace and term: who has it, and on which machine.
+    let mut rules: BTreeMap<(&str, &PodAffinityTerm), Vec<(usize, &Pod)>> = BTreeMap::new();
+    for (at, machine) in topology.machines.iter().enumerate() {
+        for owner in machine.bound.iter().copied() {
+            for term in anti_affinity_terms(owner) {
+                rules.entry((owner.metadata.namespace.as_str(), term)).or_default().push((at, owner));
+            }
+        }
+    }
+    let matches = rules.keys().map(|(namespace, term)| (*namespace, topology.classes.matches(term.label_selector.as_ref())));
+    let all = input.objects.pods.iter().chain(input.virtual_pods);
+    let namespaces: BTreeSet<&str> = all.map(|pod| pod.metadata.namespace.as_str()).collect();
+    let beyond = shares::beyond(matches, namespaces.len(), topology.classes.all.len());
+    for ((_, term), owners) in rules.iter().filter(|((namespace, _), _)| !beyond.contains(namespace)) {
+        check_rule_of_bound(topology, term, owners, findings);
+    }
+}
+
+/// `owners` are the pods of one namespace that have the term, each with its machine.
+fn check_rule_of_bound(topology: &Topology<'_>, term: &PodAffinityTerm, owners: &[(usize, &Pod)], findings: &mut Findings) {
+    let Some((_, first)) = owners.first() else { return };
+    let mut by_domain: BTreeMap<Domain<'_>, Vec<&Pod>> = BTreeMap::new();
+    for (at, owner) in owners {
+        for domain in topology.machines[*at].labelled_domains(&term.topology_key) {
+            by_domain.entry(*domain).or_default().push(*owner);
+        }
+    }
+    let is_selected = |pod: &Pod| kube::all_select(std::slice::from_ref(term), first, pod, topology.namespaces);
+    let classes = topology.placed.candidates(term.label_selector.as_ref()).into_iter();
+    for member in classes.filter(|class| class.first().is_some_and(|member| is_selected(member.pod))).flatten() {
+        let machine = &topology.machines[member.machine];
+        for owner in machine.domains[term.topology_key.as_str()].iter().filter_map(|domain| by_domain.get(domain)).flatten() {
+            let detail = format!("{} repels {} in {}", owner.metadata.key(), member.pod.metadata.key(), term.topology_key);
+            findings.add(&machine.name, "anti-affinity", detail);
+        }
     }
 }
 
