@@ -146,6 +146,24 @@ fn what_is_refused_of_a_workload_is_told_at_its_line() {
     assert_eq!(read.refused.len(), wanted.len());
 }
 
+/// The text is read once for all of them: a few thousand took minutes.
+#[test]
+fn each_of_many_faults_of_a_workload_is_told_at_its_line() {
+    const CONTAINERS: usize = 1000;
+    let mut web = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  \
+                   template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers:\n"
+        .to_owned();
+    let before = POOL.lines().count() + 1 + web.lines().count();
+    (0..CONTAINERS).for_each(|n| web.push_str(&format!("      - {{name: c{n}, resources: {{requests: {{cpu: -1}}}}}}\n")));
+    let read = source::read_text("in.yaml", &format!("{POOL}---\n{web}")).unwrap();
+    let is_told = |n: usize| {
+        let (line, field) = (format!("in.yaml:{}:", before + n + 1), format!("containers[{n}].resources.requests.cpu: -1 is less"));
+        read.refused.iter().any(|fault| fault.starts_with(&line) && fault.contains(&field))
+    };
+    let missing: Vec<usize> = (0..CONTAINERS).filter(|n| !is_told(*n)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn a_tab_after_the_dashes_of_a_separator_ends_a_document_too() {
     for separator in ["---\t\n", "---\t\t# next\n", "--- \t\n", "---\t\r\n"] {

@@ -7,13 +7,13 @@ use super::old_scalars;
 use crate::threads::joined;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use whittle_api::field::{FieldError, FieldPath};
 use whittle_api::k8s::{Kind, Pod};
 use whittle_api::karpenter::{Ec2NodeClass, NodePool};
 use whittle_api::labels;
 use whittle_api::legacy::{self, ConvertOptions, Purpose};
-use whittle_api::manifest::{self, ManifestError, Object};
+use whittle_api::manifest::{self, ManifestError, Object, Positions};
 use whittle_api::validate::{self, Served};
 use whittle_api::words;
 use whittle_api::{Mark, ObjectMeta};
@@ -44,6 +44,8 @@ struct Written {
     /// The number of lines before it in its file.
     lines_before: usize,
     text: String,
+    /// Read for the first error: there may be thousands.
+    positions: OnceLock<Option<Positions>>,
 }
 
 /// An object of an API version before v1, with its position.
@@ -150,7 +152,8 @@ impl ParsedDocuments {
         flatten_list(value, &mut values, &mut faults);
         self.refused.extend(faults.iter().map(|fault| format!("{path}, document {number}: {fault}")));
         let is_single = values.len() == 1 && faults.is_empty();
-        let written = (is_single && !is_list).then(|| Arc::new(Written { lines_before, text: chunk.clone() }));
+        let written = || Arc::new(Written { lines_before, text: chunk.clone(), positions: OnceLock::new() });
+        let written = (is_single && !is_list).then(written);
         for mut value in values {
             manifest::remove_nulls(&mut value);
             drop_namespace(&mut value);
@@ -577,7 +580,7 @@ impl Document {
     /// Where a field stands in the file, or the nearest one around it.
     fn mark_of(&self, field: &FieldPath) -> Option<Mark> {
         let written = self.written.as_deref()?;
-        let mark = manifest::mark_of(&written.text, field)?;
+        let mark = written.positions.get_or_init(|| Positions::of(&written.text)).as_ref()?.mark_of(field);
         Some(Mark { line: written.lines_before + mark.line, ..mark })
     }
 }

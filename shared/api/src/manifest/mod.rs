@@ -52,11 +52,22 @@ pub fn json_of(text: &str) -> Option<Value> {
     repeated.is_empty().then(|| first.to_json())
 }
 
-/// Where a field of the first document of a text stands, or the nearest one around it that is there. `None` if the text is no YAML.
-#[must_use]
-pub fn mark_of(text: &str, path: &FieldPath) -> Option<Mark> {
-    let documents = yaml::documents(text).ok()?;
-    documents.first().map(|document| position_of(document, path))
+/// Where the fields of the first document of a text stand.
+#[derive(Clone, Debug)]
+pub struct Positions(Node);
+
+impl Positions {
+    /// `None` if the text is no YAML.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        yaml::documents(text).ok()?.into_iter().next().map(Self)
+    }
+
+    /// The position of a field, or of the nearest one around it that is there.
+    #[must_use]
+    pub fn mark_of(&self, path: &FieldPath) -> Mark {
+        position_of(&self.0, path)
+    }
 }
 
 /// Reads all objects of a text. Empty documents are skipped, lists are expanded. Karpenter's kinds are read as strictly as by
