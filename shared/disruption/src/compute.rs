@@ -31,15 +31,11 @@ pub(super) fn compute_consolidation(
     let mut replacement = Replacement::new(view, claim);
     let replaced_types = memory::types_replaced_by(view.input.memory, nodes, view.now());
     let ceiling: Price = nodes.iter().map(|node| node.price).sum();
-    let all_spot = nodes.iter().all(|node| node.capacity_type() == labels::CAPACITY_SPOT);
-    if all_spot && replacement.allows(labels::CAPACITY_SPOT) {
+    if are_spot(nodes) && replacement.allows(labels::CAPACITY_SPOT) {
         spot_to_spot(view, &mut replacement, ceiling, nodes.len())?;
     } else {
         require_cheaper(&mut replacement, ceiling)?;
-        if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {
-            // If spot capacity ran out, on-demand could cost more than the removed node, so launch only spot.
-            replacement.restrict_to(labels::CAPACITY_SPOT);
-        }
+        restrict_capacity_type(&mut replacement, nodes, ceiling)?;
     }
     if method == Method::MultiNode {
         filter_out_same_types(view, &mut replacement, nodes)?;
@@ -57,6 +53,30 @@ pub(super) fn compute_consolidation(
 fn require_cheaper(replacement: &mut Replacement<'_>, ceiling: Price) -> Result<(), KeepReason> {
     replacement.keep_cheaper_than(ceiling).map_err(KeepReason::MinValues)?;
     if replacement.len() == 0 { Err(KeepReason::NothingCheaper) } else { Ok(()) }
+}
+
+fn are_spot(nodes: &[&Candidate<'_>]) -> bool {
+    nodes.iter().all(|node| node.capacity_type() == labels::CAPACITY_SPOT)
+}
+
+/// Restricts a replacement that may be spot or on-demand to spot: if that ran out, on-demand could cost more than the removed nodes.
+///
+/// Where none of its types is sold as spot, all have been compared by their on-demand prices, and it becomes that. Karpenter asks for spot
+/// all the same (ADR 0087).
+pub(super) fn restrict_capacity_type(
+    replacement: &mut Replacement<'_>,
+    nodes: &[&Candidate<'_>],
+    ceiling: Price,
+) -> Result<(), KeepReason> {
+    if !(replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND)) {
+        return Ok(());
+    }
+    if are_spot(nodes) || replacement.is_sold_as(labels::CAPACITY_SPOT) {
+        replacement.restrict_to(labels::CAPACITY_SPOT);
+        return Ok(());
+    }
+    replacement.restrict_to(labels::CAPACITY_ON_DEMAND);
+    require_cheaper(replacement, ceiling)
 }
 
 fn spot_to_spot(view: &ClusterView<'_>, replacement: &mut Replacement<'_>, ceiling: Price, nodes: usize) -> Result<(), KeepReason> {

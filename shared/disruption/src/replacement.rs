@@ -49,6 +49,10 @@ impl<'w> Replacement<'w> {
     pub(super) fn allows(&self, capacity_type: &str) -> bool {
         self.requirements.get(labels::CAPACITY_TYPE).is_none_or(|allowed| allowed.has(&capacity_type.to_owned()))
     }
+    /// Whether a type has an available offering of this capacity type.
+    pub(super) fn is_sold_as(&self, capacity_type: &str) -> bool {
+        self.types.iter().any(|instance_type| self.offerings(instance_type).any(|offering| offering.capacity_type() == capacity_type))
+    }
 
     /// Restricts the capacity type. Types without such an offering stay listed, since the launch selects among
     /// offerings.

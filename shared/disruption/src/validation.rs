@@ -8,7 +8,6 @@ use super::replacement::Replacement;
 use super::simulate::{Simulator, Targets};
 use super::{compute, consolidation, drift_execution, emptiness, static_drift};
 use std::fmt;
-use whittle_api::labels;
 use whittle_model::disruption::{Command, Input, Method, Proposal};
 use whittle_model::scheduling::Packing;
 use whittle_units::Price;
@@ -149,12 +148,12 @@ fn validate_underutilized(pass: &mut Pass<'_>, proposal: &Proposal) -> Result<Co
                 return fail(RejectionCause::Scheduling);
             }
             let ceiling: Price = nodes.iter().map(|node| node.price).sum();
-            if replacement.keep_cheaper_than(ceiling).is_err() || replacement.len() < proposed.len() {
+            let is_dearer = replacement.keep_cheaper_than(ceiling).is_err()
+                || compute::restrict_capacity_type(&mut replacement, &nodes, ceiling).is_err()
+                || replacement.len() < proposed.len();
+            if is_dearer {
                 // Prices have changed: the replacement must still be cheaper.
                 return fail(RejectionCause::Scheduling);
-            }
-            if replacement.allows(labels::CAPACITY_SPOT) && replacement.allows(labels::CAPACITY_ON_DEMAND) {
-                replacement.restrict_to(labels::CAPACITY_SPOT);
             }
             Some(replacement)
         }

@@ -4,6 +4,7 @@ mod arrivals;
 mod budgets;
 mod bundles;
 mod candidates;
+mod capacity_types;
 mod checker;
 mod consolidation;
 mod drift;
