@@ -59,13 +59,13 @@ impl FromStr for GoDuration {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fail = || ParseDurationError(text.to_owned());
-        if text == "0" {
-            return Ok(Self { span: SignedDuration::ZERO, text: text.to_owned() });
-        }
         let (negative, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
-            None => (false, text),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
+        if rest == "0" {
+            return Ok(Self { span: SignedDuration::ZERO, text: text.to_owned() });
+        }
         if rest.is_empty() {
             return Err(fail());
         }
@@ -94,7 +94,8 @@ const DIGITS_MAX: usize = 20;
 fn part(number: &str, unit: &str) -> Option<i128> {
     let scale: i128 = match unit {
         "ns" => 1,
-        "us" | "µs" => 1_000,
+        // The micro sign, and the Greek letter that looks like it.
+        "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
         "m" => 60_000_000_000,

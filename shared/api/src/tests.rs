@@ -18,6 +18,13 @@ fn durations_are_parsed_in_gos_notation() {
     check_duration("1h30m", 5400, "1h30m0s");
     check_duration("1.5h", 5400, "1h30m0s");
     check_duration("0s", 0, "0s");
+    check_duration("+5m", 300, "5m0s");
+    check_duration("-5m", -300, "-5m0s");
+    for zero in ["0", "+0", "-0"] {
+        check_duration(zero, 0, "0s");
+    }
+    check_duration("1500000\u{b5}s", 1, "1.5s");
+    check_duration("1500000\u{3bc}s", 1, "1.5s");
 }
 
 #[test]
@@ -34,7 +41,7 @@ fn durations_out_of_range_saturate() {
 
 #[test]
 fn text_that_is_no_duration_is_rejected() {
-    for text in ["", "30", "s", "1x", "h1", "-", "1hour", "Never", "1.2.3h", ".h"] {
+    for text in ["", "30", "s", "1x", "h1", "-", "1hour", "Never", "1.2.3h", ".h", "+", "+-5m", "-+5m", "++5m"] {
         assert!(text.parse::<GoDuration>().is_err(), "{text}");
     }
     assert_eq!("Never".parse(), Ok(NillableDuration::Never));

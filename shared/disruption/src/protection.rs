@@ -104,8 +104,10 @@ mod tests {
         check_protection("true", None, 0, &Protection::Always(labels::DO_NOT_DISRUPT));
         check_protection("1h", Some(0), 3599, &Protection::Until(Some(at(3600))));
         check_protection("1h", Some(0), 3600, &Protection::Elapsed);
+        check_protection("+1h", Some(0), 3599, &Protection::Until(Some(at(3600))));
+        check_protection("+1h", Some(0), 3600, &Protection::Elapsed);
         check_protection("1h30m", None, 9999, &Protection::Until(None));
-        for odd in ["false", "True", "0s", "-5m", "soon", ""] {
+        for odd in ["false", "True", "0s", "+0", "+", "-5m", "soon", ""] {
             check_protection(odd, Some(0), 1, &Protection::Invalid(odd.to_owned()));
         }
     }
