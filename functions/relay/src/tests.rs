@@ -113,6 +113,20 @@ fn a_review_as_large_as_a_body_may_be_rings_and_a_larger_one_never() {
     }
 }
 
+/// EC2 takes 16 KiB of user data. `kubectl apply` keeps what it applied in an annotation, and a review has the object before and after.
+#[test]
+fn an_edited_node_class_with_the_largest_user_data_rings() {
+    let user_data = "echo \"1\"\n".repeat(16 * 1024 / 9);
+    let mut class = serde_json::json!({"metadata": {"name": "default"}, "spec": {"userData": user_data}});
+    class["metadata"]["annotations"] = serde_json::json!({"kubectl.kubernetes.io/last-applied-configuration": class.to_string()});
+    let resource = serde_json::json!({"group": "karpenter.k8s.aws", "version": "v1", "resource": "ec2nodeclasses"});
+    let request = serde_json::json!({"uid": "u", "resource": resource, "operation": "UPDATE", "object": class, "oldObject": class});
+    let body = serde_json::json!({"request": request}).to_string();
+    assert!(body.len() > 100_000, "{}", body.len());
+    let verdict = ask(&format!("/{DEMO}/demo"), body.as_bytes(), None).unwrap();
+    assert_eq!(verdict.rings.into_iter().map(|ring| ring.doorbell).collect::<Vec<_>>(), [Doorbell::Refresh { cluster: "demo".into() }]);
+}
+
 #[test]
 fn an_invalid_body_is_refused_without_a_doorbell() {
     for body in [&b"{}"[..], b"", b"null", b"{\"request\":{}}", b"\xff\xfe"] {
