@@ -266,10 +266,9 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
         }
         "nodes" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Register { cluster, is_tick: false }) }),
         "nodeclaims" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) }),
-        // Whoever applies a NodePool often applies several.
-        "nodepools" => Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),
-        // Nothing else bounds how often: each would be a run that asks EC2.
-        "ec2nodeclasses" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),
+        // Whoever applies one often applies several, and nothing else bounds how often: each would be a run that asks EC2. What a run does
+        // not see yet would wait for the scheduled one, which is minutes away.
+        "nodepools" | "ec2nodeclasses" => Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),
         _ => None,
     }
 }
