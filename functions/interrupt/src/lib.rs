@@ -165,10 +165,15 @@ impl<P: Rights> Run<'_, P> {
             None
         };
         let remembered = self.store_stock_out(&claim.value, now).await;
-        if let Some(ended) = &ended {
-            self.send_doorbells(&ended.value).await?;
-            write_mirror(self.ports.cluster(), &ended.value).await;
-        }
+        // Should a doorbell not be sent, the notice comes again, but as a repeat: what it did is shown now or never.
+        let rung = match &ended {
+            Some(ended) => {
+                let rung = self.send_doorbells(&ended.value).await;
+                write_mirror(self.ports.cluster(), &ended.value).await;
+                rung
+            }
+            None => Ok(()),
+        };
         applied.decide(now, DecisionKind::Interrupted, subject, message.clone());
         applied.count("noted");
         let recorded = record_decisions(self.ports.store(), cluster, &applied.decisions).await;
@@ -182,7 +187,7 @@ impl<P: Rights> Run<'_, P> {
                 }
             }
         }
-        remembered
+        rung.and(remembered)
     }
 
     /// Whether a rebalance recommendation deletes a claim: by its pool's annotation, or else the deployment's setting. Read only
@@ -203,11 +208,12 @@ impl<P: Rights> Run<'_, P> {
         self.sent_at.map_or(now, |sent| sent.min(now))
     }
 
-    /// Pods are rescheduled while their old machine still runs.
+    /// Pods are rescheduled while their old machine still runs. That goes in two minutes, so that neither queue waits for the other.
     async fn send_doorbells(&self, ended: &Claim) -> Result<(), HandleError> {
         let key = ended.key.clone();
-        self.ports.queues().send_now(Doorbell::Schedule { cluster: key.cluster.clone() }).await?;
+        let planned = self.ports.queues().send_now(Doorbell::Schedule { cluster: key.cluster.clone() }).await;
         self.ports.queues().send_now(Doorbell::Terminate { cluster: key.cluster, claim: key.name }).await?;
+        planned?;
         Ok(())
     }
 

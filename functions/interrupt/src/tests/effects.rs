@@ -2,9 +2,11 @@
 
 use super::contended::{SUBJECT, key, serving};
 use futures::executor::block_on;
-use whittle_claims::{DeletionReason, Event, OfferingKey, StockOut};
-use whittle_ports::{Adapters, Mode, Once, RegionStore, Report, Settings};
+use whittle_claims::{DeletionReason, Doorbell, Event, Function, OfferingKey, StockOut};
+use whittle_ports::{Adapters, Disposition, Mode, Once, QueueError, Queues, RegionStore, Report, Settings};
+use whittle_sim::SimPorts;
 use whittle_testkit::{TestWorld, after, at};
+use whittle_units::SignedDuration;
 
 /// Handles a spot notice of the claim that serves, which was sent at second 0.
 fn notice(simulation: &TestWorld, mode: Mode) -> Report {
@@ -58,5 +60,41 @@ fn a_spot_pool_that_was_interrupted_before_has_a_further_strike() {
         let stored = block_on(simulation.ports().stock_outs(at(0))).unwrap();
         let own = stored.iter().find(|out| out.offering == offering).unwrap();
         assert_eq!((own.strikes, own.until), (strikes, until), "after {}", known.offering);
+    }
+}
+
+/// Queues of which that of one function takes nothing.
+struct Without<'a> {
+    ports: &'a SimPorts,
+    refusing: Function,
+}
+
+impl Queues for Without<'_> {
+    async fn send(&self, doorbell: Doorbell, delay: SignedDuration) -> Result<(), QueueError> {
+        if doorbell.function() == self.refusing {
+            return Err(QueueError { cluster: doorbell.cluster().to_string(), reason: "throttled".to_owned() });
+        }
+        self.ports.send(doorbell, delay).await
+    }
+}
+
+/// The machine goes in two minutes whatever becomes of the plan, and the notice comes again as a repeat, which shows nothing.
+#[test]
+fn a_queue_that_takes_nothing_holds_up_neither_the_other_nor_what_is_shown() {
+    for (refusing, sent) in [(Function::Schedule, Function::Terminate), (Function::Terminate, Function::Schedule)] {
+        let simulation = TestWorld::still(at(0));
+        simulation.store(&serving());
+        let ports = simulation.ports();
+        let queues = Without { ports: &ports, refusing };
+        let adapters = Adapters { store: &ports, cloud: &(), cluster: &ports, queues: &queues, clock: &ports };
+        let settings = Settings { clusters: vec![key().cluster], ..Settings::default() };
+        let outcome = block_on(crate::handle(adapters, &settings, &Once::default(), &SUBJECT.spot_interruption(at(0))));
+        assert_eq!(outcome.unwrap_err().disposition(), Disposition::RetryLater, "without {refusing}");
+        assert_eq!(simulation.doorbells(), [sent]);
+        assert_eq!(simulation.claim(&key()).deletion.unwrap().reason, DeletionReason::SpotInterruption);
+        let is_shown = simulation.world().cluster.events.iter().any(|kept| kept.event.reason == "SpotInterrupted");
+        assert!(is_shown, "without {refusing}");
+        assert_eq!(notice(&simulation, Mode::Active).counted("repeats"), 1);
+        assert!(simulation.doorbells().contains(&refusing), "once its queue takes doorbells again");
     }
 }
