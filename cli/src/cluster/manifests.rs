@@ -192,6 +192,13 @@ mod tests {
         }
     }
 
+    /// On a cluster whose lasting nodes are all kept for add-ons it would ring for a node of its own, and hold it.
+    #[test]
+    fn the_watcher_runs_on_nodes_that_are_kept_for_add_ons_and_on_no_others_with_a_taint() {
+        let tolerated = &watcher("shop", "https://u/", "arn", "i")[4]["spec"]["template"]["spec"]["tolerations"];
+        assert_eq!(*tolerated, json!([{"key": "CriticalAddonsOnly", "operator": "Exists"}]));
+    }
+
     #[test]
     fn defaults_and_empty_fields_make_no_difference_and_values_do() {
         let has = json!({"spec": {"a": 1, "list": [{"x": 1, "default": true}]}, "status": {}});
