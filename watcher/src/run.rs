@@ -35,6 +35,9 @@ const WATCH_SECONDS: u32 = 60;
 /// A connection on which nothing has come for this long is given up, also while a list or the start of a watch is waited for. Longer than
 /// a watch may be silent.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// Objects of a page of a list. A page is in memory as text, twice, before it is read: five hundred Nodes, which are usual, would take more
+/// than all that is remembered of a large cluster.
+const PAGE: u32 = 100;
 /// What is posted when the process is told to stop may take this long; the kubelet waits for the pod's grace period.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
@@ -61,7 +64,7 @@ fn client_within(mut config: kube::Config, silence: Duration) -> anyhow::Result<
 
 /// What every watch has in common.
 fn watched() -> watcher::Config {
-    watcher::Config::default().timeout(WATCH_SECONDS)
+    watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE)
 }
 
 /// Watches until `stop` completes, and then tells the relay what it has not been told yet.
@@ -386,6 +389,17 @@ mod tests {
         // A watch that is only silent is ended by the server, and given up as a watch five seconds later.
         assert!(Duration::from_secs(u64::from(WATCH_SECONDS) + 5) < SILENCE_MAX);
         assert_eq!(watched().timeout, Some(WATCH_SECONDS));
+    }
+
+    /// Pods with large templates in their environment or annotations, and Nodes with many images, all listed at once.
+    #[test]
+    fn pages_of_large_objects_take_less_than_half_of_the_memory_that_the_manifest_permits() {
+        const LARGE: u32 = 100 << 10;
+        let (kinds, copies) = (5, 2);
+        assert!(include_str!("../../infra/watcher/watcher.yaml").contains("limits: {memory: 256Mi}"));
+        let page = watched().page_size.expect("lists have pages");
+        assert!(page * LARGE * kinds * copies < 128 << 20, "{page}");
+        assert_eq!(watched().fields(UNBOUND).page_size, Some(page), "of pods too");
     }
 
     #[test]
