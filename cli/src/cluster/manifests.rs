@@ -192,6 +192,34 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_relay_rings_for_all_that_the_webhook_reports_and_for_all_kinds_of_pools_and_classes() {
+        let (clusters, relay_secrets) = (vec!["shop".into()], vec!["stored".to_owned()]);
+        let settings = whittle_ports::Settings { clusters, relay_secrets, ..whittle_ports::Settings::default() };
+        let path = format!("/{}/shop", whittle_relay::cluster_secret("stored", "shop"));
+        let hook = webhook("h", "s", "shop");
+        let words = |rule: &Value, key: &str| -> Vec<String> {
+            rule[key].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+        };
+        let mut reported = Vec::new();
+        for rule in hook[0]["webhooks"].as_array().unwrap().iter().flat_map(|one| one["rules"].as_array().unwrap()) {
+            for resource in words(rule, "resources") {
+                // A subresource is named apart.
+                let resource = resource.split('/').next().unwrap_or_default();
+                for operation in words(rule, "operations") {
+                    let body = json!({"request": {"uid": "u", "resource": {"resource": resource}, "operation": operation}}).to_string();
+                    let request = whittle_relay::Request { path: &path, body: body.as_bytes(), signed_by: None, alias: None };
+                    let verdict = whittle_relay::decide(&settings, request, whittle_units::Timestamp::UNIX_EPOCH).unwrap();
+                    assert_eq!(verdict.rings.len(), 1, "{operation} {resource}");
+                }
+                reported.push(resource.to_owned());
+            }
+        }
+        for kind in ["nodepools", "provisioners", "ec2nodeclasses", "awsnodetemplates"] {
+            assert!(reported.iter().any(|one| one == kind), "{kind}");
+        }
+    }
+
     /// On a cluster whose lasting nodes are all kept for add-ons it would ring for a node of its own, and hold it.
     #[test]
     fn the_watcher_runs_on_nodes_that_are_kept_for_add_ons_and_on_no_others_with_a_taint() {

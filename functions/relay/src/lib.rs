@@ -268,7 +268,9 @@ fn ring_of(request: &ReviewRequest, cluster: ClusterName) -> Option<Ring> {
         "nodeclaims" => Some(Ring { is_gathered: true, ..Ring::now(Doorbell::Sweep { cluster, is_tick: false }) }),
         // Whoever applies one often applies several, and nothing else bounds how often: each would be a run that asks EC2. What a run does
         // not see yet would wait for the scheduled one, which is minutes away.
-        "nodepools" | "ec2nodeclasses" => Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) }),
+        "nodepools" | "provisioners" | "ec2nodeclasses" | "awsnodetemplates" => {
+            Some(Ring { delay: STORED_DELAY, is_gathered: true, ..Ring::now(Doorbell::Refresh { cluster }) })
+        }
         _ => None,
     }
 }

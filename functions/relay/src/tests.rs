@@ -230,6 +230,8 @@ fn a_node_pool_or_node_class_is_looked_at_once_it_is_stored() {
         ("ec2nodeclasses", "CREATE", None),
         ("ec2nodeclasses", "UPDATE", None),
         ("ec2nodeclasses", "DELETE", None),
+        ("provisioners", "UPDATE", None),
+        ("awsnodetemplates", "UPDATE", None),
     ] {
         let request = serde_json::json!({
             "uid": "u", "resource": {"resource": resource}, "subResource": sub_resource, "operation": operation, "object": {},
@@ -436,9 +438,16 @@ fn a_doorbell_of_nodes_that_was_not_sent_covers_nothing() {
 /// Whoever has the secret of a cluster, or edits its objects all the time, makes no more runs of it than a busy cluster has.
 #[test]
 fn no_resource_rings_a_queue_without_a_bound() {
-    for (resource, operation) in
-        [("nodes", ""), ("nodes", "DELETE"), ("nodeclaims", ""), ("nodeclaims", "DELETE"), ("nodepools", ""), ("ec2nodeclasses", "")]
-    {
+    for (resource, operation) in [
+        ("nodes", ""),
+        ("nodes", "DELETE"),
+        ("nodeclaims", ""),
+        ("nodeclaims", "DELETE"),
+        ("nodepools", ""),
+        ("provisioners", ""),
+        ("ec2nodeclasses", ""),
+        ("awsnodetemplates", ""),
+    ] {
         let request = serde_json::json!({"uid": "u", "resource": {"resource": resource}, "operation": operation});
         let (recent, path, body) = (Recent::new(), format!("/{DEMO}/demo"), serde_json::json!({"request": request}).to_string());
         let request = Request { path: &path, body: body.as_bytes(), signed_by: None, alias: None };
