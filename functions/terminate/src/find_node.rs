@@ -23,27 +23,17 @@ impl<P: Rights> Run<'_, P> {
     pub(crate) async fn drain_unnamed(&mut self) -> Result<Next, HandleError> {
         let Look { own, named, hides_nodes } = self.look_for_node().await?;
         if let Some(node_name) = own.filter(|_| Safeguard::NodeLookedFor.stops(true)) {
-            let joined = Event::NodeJoined { node_name };
-            let next = Claim { node_missing_since: None, ..step(&self.claim.value, &joined, self.ports.clock().now())? };
-            self.claim = save(self.ports.store(), &self.claim, next).await?;
-            self.report.count("node_found");
-            return Ok(Next::RequeueAfter(SHORT_DELAY));
+            return self.store_node(node_name).await;
         }
         // Whoever may write the status may name any Node, and a machine whose Node seems to be gone is not drained.
         if let Some(node_name) = named.filter(|_| Safeguard::NodeLookedFor.stops(true))
             && self.is_own_node(&node_name).await?
         {
-            let next = step(&self.claim.value, &Event::NodeJoined { node_name }, self.ports.clock().now())?;
-            self.claim = save(self.ports.store(), &self.claim, next).await?;
-            self.report.count("node_found");
-            return Ok(Next::RequeueAfter(SHORT_DELAY));
+            return self.store_node(node_name).await;
         }
         let by_name = self.find_by_dns_name().await?;
         if let NodeByName::Found(node_name) = by_name {
-            let next = step(&self.claim.value, &Event::NodeJoined { node_name }, self.ports.clock().now())?;
-            self.claim = save(self.ports.store(), &self.claim, next).await?;
-            self.report.count("node_found");
-            return Ok(Next::RequeueAfter(SHORT_DELAY));
+            return self.store_node(node_name).await;
         }
         let patience = if by_name == NodeByName::InstanceNotShown { INSTANCE_MISSING_FOR } else { NODE_MISSING_FOR };
         let missing = self.is_missing_for(patience).await?;
@@ -52,6 +42,16 @@ impl<P: Rights> Run<'_, P> {
             return Ok(Next::RequeueAfter(POLL_DELAY));
         }
         self.end_machine().await
+    }
+
+    /// Stores the Node that was found, by a list or by its name. What earlier reads lacked counts no more: another one that lacks it would
+    /// end the machine at once.
+    async fn store_node(&mut self, node_name: String) -> Result<Next, HandleError> {
+        let joined = Event::NodeJoined { node_name };
+        let next = Claim { node_missing_since: None, ..step(&self.claim.value, &joined, self.ports.clock().now())? };
+        self.claim = save(self.ports.store(), &self.claim, next).await?;
+        self.report.count("node_found");
+        Ok(Next::RequeueAfter(SHORT_DELAY))
     }
 
     /// Looks for the machine's Node among all of the cluster. The objects are not kept: each claim of an invocation would hold thousands of

@@ -47,6 +47,25 @@ fn an_unlisted_node_is_looked_up_by_its_dns_name() {
     check_found_unlisted(|_| ());
 }
 
+/// It was missing a minute ago, and the API server has shown it by name since: one more answer without it proves nothing.
+#[test]
+fn a_node_that_was_found_by_name_is_not_gone_by_the_next_answer_that_lacks_it() {
+    for is_named in [false, true] {
+        let mut scene = Scene::of(&Claim { node_missing_since: Some(at(-60)), ..unnamed() });
+        scene.simulation.world().hide_always(Node::KIND, NODE, false);
+        if is_named {
+            scene.change::<NodeClaim>("default-1", |shown| shown.status.node_name = NODE.into());
+        }
+        assert_eq!(scene.run().counted("node_found"), 1);
+        for second in [1, 10] {
+            scene.set_time(second);
+            let report = scene.run();
+            assert_eq!((report.counted("node_not_seen"), report.counted("termination_sent")), (1, 0), "at {second}");
+        }
+        assert_eq!((scene.claim().node_missing_since, scene.state()), (Some(at(1)), InstanceState::Running));
+    }
+}
+
 #[test]
 fn a_nodeclaims_node_of_another_machine_is_ignored() {
     let scene = Scene::of(&unnamed());
