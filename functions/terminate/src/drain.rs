@@ -14,6 +14,8 @@ const STUCK_AFTER: SignedDuration = SignedDuration::from_mins(1);
 const TWO_BUDGETS: &str = "more than one PodDisruptionBudget";
 /// How long before EC2 takes a machine its last pods are deleted, even if their grace period is longer (ADR 0011).
 const NOTICE_GRACE_MAX: SignedDuration = SignedDuration::from_secs(30);
+/// The seconds that a deleted pod has at least. Never zero: that would delete the object while its containers may still run.
+const GRACE_MIN: i64 = 1;
 
 /// The time by which a machine's pods must have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +40,10 @@ pub(crate) struct Drain {
     pub(crate) waiting: usize,
     /// To be evicted now, through the eviction API, which respects PodDisruptionBudgets: the first group that is not empty.
     pub(crate) evict: Vec<PodKey>,
-    /// To be deleted now regardless of budgets, because the deadline leaves just their grace period, or what a notice leaves of it; with
-    /// its seconds.
+    /// To be deleted now regardless of budgets, because the deadline leaves just their grace period, or what a notice leaves of it, or has
+    /// passed; with its seconds.
     pub(crate) force: Vec<(PodKey, i64)>,
-    /// When the next pod will have to be deleted.
+    /// When the next pod will have to be deleted, be it one more time.
     pub(crate) next_force_at: Option<Timestamp>,
     /// Not evicted because of this annotation of theirs.
     pub(crate) protected: Vec<(PodKey, &'static str)>,
@@ -91,20 +93,24 @@ fn group(pod: &Pod) -> u8 {
     2 * u8::from(critical) + u8::from(pod.is_daemon())
 }
 
-/// The time at which a pod has to be deleted to have ended by `deadline`. A grace period that begins before time does, which the API server
-/// accepts, has begun.
+/// The time after which a pod is deleted, because it has to have ended by `deadline`; `None` for one that ends by then anyway. A grace
+/// period that begins before time does, which the API server accepts, has begun.
+///
+/// One that is leaving and was given longer is told again at the deadline, not sooner (ADR 0089): the API server counts the shorter grace
+/// period from the first deletion, by which it may have passed. One that has its last second cannot be told anything more.
 fn force_at(pod: &Pod, deadline: Deadline) -> Option<Timestamp> {
+    if let Some(killed_by) = pod.metadata.deletion_timestamp {
+        let has_longer = pod.metadata.deletion_grace_period_seconds.is_none_or(|granted| granted > GRACE_MIN);
+        return (has_longer && killed_by > deadline.at).then_some(deadline.at);
+    }
     let own = SignedDuration::from_secs(pod.spec.termination_grace_period_seconds?);
     let grace = if deadline.is_notice { own.min(NOTICE_GRACE_MAX) } else { own };
     Some(deadline.at.checked_sub(grace).unwrap_or(Timestamp::MIN))
 }
 
 fn needs_force(pod: &Pod, deadline: Option<Deadline>, now: Timestamp) -> bool {
-    let Some(deadline) = deadline else { return false };
-    match pod.metadata.deletion_timestamp {
-        Some(at) => at > deadline.at,
-        None => force_at(pod, deadline).is_some_and(|at| Safeguard::ForcedOnlyWhenDue.permits(now > at)),
-    }
+    let due = deadline.and_then(|deadline| force_at(pod, deadline));
+    due.is_some_and(|due| Safeguard::ForcedOnlyWhenDue.permits(now > due))
 }
 
 /// The annotation with which the owner protects the pod, the current one or an older one.
@@ -135,9 +141,8 @@ pub(crate) fn plan(pods: &[Pod], node: &str, deadline: Option<Deadline>, now: Ti
     Drain {
         waiting: waiting.len(),
         evict: evict.map(|pod| key(pod)).collect(),
-        // Never zero: that would delete the object while its containers may still run.
-        force: force.iter().map(|pod| (key(pod), left.max(1))).collect(),
-        next_force_at: deadline.and_then(|deadline| not_yet().filter_map(|pod| force_at(pod, deadline)).min()),
+        force: force.iter().map(|pod| (key(pod), left.max(GRACE_MIN))).collect(),
+        next_force_at: deadline.and_then(|deadline| rest.iter().filter_map(|pod| force_at(pod, deadline)).min()),
         protected: protected.collect(),
         leaving: waiting.iter().filter_map(|pod| Leaving::of(pod)).reduce(Leaving::with),
     }

@@ -65,9 +65,9 @@ pub(crate) fn detachment_delay(claim: &Claim, now: Timestamp) -> SignedDuration 
     to_deadline.map_or(delay, |left| left.min(delay))
 }
 
-/// When to look again at pods that end by themselves: as often as they have shown to take their time, and once the kubelet has killed them,
-/// which is before the deadline: those that would take longer have been told again. Nothing tells of their end, which is seen the later the
-/// longer it took, by a twentieth at most.
+/// When to look again at pods that end by themselves: as often as they have shown to take their time, and once the kubelet has killed them.
+/// Those that were given longer than the deadline are told again by then. Nothing tells of their end, which is seen the later the longer it
+/// took, by a twentieth at most.
 fn leaving_delay(leaving: Leaving, now: Timestamp) -> SignedDuration {
     let share = |time: SignedDuration, parts: i64| SignedDuration::from_secs(time.as_secs() / parts);
     let left = leaving.killed_by.duration_since(now);

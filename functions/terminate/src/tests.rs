@@ -293,12 +293,36 @@ fn past_the_deadline_the_pods_that_were_there_by_then_are_waited_for_and_no_late
     assert_eq!(waiting(None), 4, "without a deadline none is late");
 }
 
+/// A pod that is leaving: how many seconds it was given, if that is known, and until when.
+fn leaving(granted: Option<i64>, until: i64) -> Pod {
+    with(terminating(grace(pod("a"), 6000), until), |pod| pod.metadata.deletion_grace_period_seconds = granted)
+}
+
+/// The API server counts a shorter grace period from the first deletion, which may be long ago: told sooner, it would end at once.
 #[test]
-fn a_pod_terminating_past_the_deadline_is_deleted_again() {
-    check_forced(&[terminating(grace(pod("a"), 6000), 6000)], 90, &[("a", 210)]);
-    check_forced(&[terminating(grace(pod("a"), 211), 301)], 90, &[("a", 210)]);
-    check_forced(&[terminating(grace(pod("a"), 210), 300)], 90, &[]);
-    check_forced(&[terminating(pod("a"), 120)], 90, &[]);
+fn a_pod_that_was_given_longer_than_the_deadline_is_deleted_again_once_it_has_passed_and_no_sooner() {
+    for pod in [leaving(Some(6000), 6000), leaving(Some(6000), 301), leaving(Some(2), 301), leaving(None, 6000)] {
+        for now in [0, 90, 300] {
+            let drain = check_forced(std::slice::from_ref(&pod), now, &[]);
+            assert_eq!((drain.waiting, drain.evict.len(), drain.next_force_at), (1, 0, Some(at(300))), "at {now}");
+        }
+        check_forced(std::slice::from_ref(&pod), 301, &[("a", 1)]);
+        // Of EC2's deadlines as well, and by none without one.
+        let notice = Deadline { at: at(120), is_notice: true };
+        check_forced_by(notice, std::slice::from_ref(&pod), 120, &[]);
+        check_forced_by(notice, std::slice::from_ref(&pod), 121, &[("a", 1)]);
+        assert!(plan(&[pod], NODE, None, at(301)).force.is_empty());
+    }
+}
+
+#[test]
+fn a_pod_that_ends_by_the_deadline_or_has_its_last_second_is_never_deleted_again() {
+    let in_time = [(Some(210), 300, 90), (Some(30), 120, 90), (Some(30), 300, 301), (Some(30), 300, 360)];
+    let in_its_last_second = [(Some(1), 302, 301), (Some(1), 302, 362), (Some(0), 301, 301)];
+    for (granted, until, now) in in_time.into_iter().chain(in_its_last_second) {
+        let drain = check_forced(&[leaving(granted, until)], now, &[]);
+        assert_eq!((drain.waiting, drain.next_force_at), (1, None), "until {until} at {now}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use futures::executor::block_on;
 use whittle_api::k8s::Pod;
 use whittle_api::labels;
 use whittle_claims::{Claim, DeletionReason, Event, PodKey, step};
+use whittle_ec2::instance::InstanceState;
 use whittle_ports::{ClaimStore, ClusterError, Settings};
 use whittle_testkit::{InterceptedApiServer, Interceptor, at};
 
@@ -110,14 +111,18 @@ fn pods_that_have_hours_to_end_are_looked_at_each_half_minute_until_the_last_hou
     assert_eq!(scene.run().counted("termination_sent"), 1);
 }
 
-/// A pod that was given longer than there is time is told again at once, and those told by then have ended by the deadline.
+/// A pod that was given longer than there is time has all of it, and is told again then, once. Those that were given less have ended by the
+/// deadline.
 #[test]
 fn a_drain_never_oversleeps_its_deadline_whatever_time_pods_were_given() {
     let mut scene = Scene::of(&ending(Some(at(10_000))));
     scene.create(leaving(6 * 3600));
-    scene.set_time(600);
-    assert_eq!(scene.run().counted("forced"), 1);
-    assert_eq!(scene.get::<Pod>("default/slow-0").unwrap().metadata.deletion_timestamp, Some(at(10_000)));
+    assert_eq!([600, 9_990, 10_000].map(|second| delay(&mut scene, second)), [30, 11, 1]);
+    let given = |scene: &Scene| scene.get::<Pod>("default/slow-0").unwrap().metadata.deletion_grace_period_seconds;
+    assert_eq!((given(&scene), scene.state()), (Some(6 * 3600), InstanceState::Running));
+    scene.set_time(10_001);
+    assert_eq!([scene.run(), scene.run()].map(|report| report.counted("forced")), [1, 0]);
+    assert_eq!(given(&scene), Some(1));
     let mut scene = Scene::of(&ending(Some(at(10_000))));
     scene.create(leaving(10_000));
     assert_eq!([5000, 8200, 9994, 9999].map(|second| delay(&mut scene, second)), [30, 15, 5, 2]);
