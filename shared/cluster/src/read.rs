@@ -183,7 +183,7 @@ impl<A: ClusterAccess> Clusters<A> {
         let named: BTreeSet<(&str, String)> =
             pods.flat_map(|pod| pod.volume_claim_names().map(move |name| (pod.metadata.namespace.as_str(), name))).collect();
         let mut found = Listed::default();
-        for (namespace, name) in named {
+        for (namespace, name) in named.into_iter().filter(|(_, name)| path::is_name(name)) {
             let claim = self.one_object::<PersistentVolumeClaim>(cluster, namespace, &name).await?;
             found.items.extend(claim.items);
             found.unreadable.extend(claim.unreadable);

@@ -10,13 +10,14 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use whittle_api::ObjectMeta;
+use whittle_api::k8s::PodSourceKind;
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_claims::PodKey;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
     Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterReader, Deadline, Disposition, Evictions, HandleError, Scope,
-    StatusWriter,
+    StatusWriter, WorkloadReader,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -448,6 +449,34 @@ async fn a_look_for_a_decision_lists_no_attachments() {
     let heads = server.heads.lock().expect("the lock is not poisoned");
     let lists = |kind: &str| heads.iter().filter(|head| head.contains(&format!("/{kind}?"))).count();
     assert_eq!((lists("volumeattachments"), lists("persistentvolumeclaims"), lists("persistentvolumes")), (0, 1, 1), "{heads:?}");
+}
+
+/// An API server accepts any text as the name of a pod's claim, and of a buffer's template.
+#[tokio::test]
+async fn what_cannot_be_a_name_is_that_of_an_absent_object_and_no_address() {
+    let server = Server::answering(|_, head| match head {
+        head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => {
+            Body("", br#"{"items":[{"metadata":{"name":"a"},"spec":{"nodeName":"n1","source":{"persistentVolumeName":"v"}}}]}"#.to_vec())
+        }
+        head if head.starts_with("GET /api/v1/pods?") => {
+            let volume = |name: &str, claim: &str| format!(r#"{{"name":"{name}","persistentVolumeClaim":{{"claimName":"{claim}"}}}}"#);
+            let volumes = [volume("v", "my data"), volume("w", "../../b/secrets/x")].join(",");
+            let pod = format!(r#"{{"metadata":{{"name":"p","namespace":"a"}},"spec":{{"nodeName":"n1","volumes":[{volumes}]}}}}"#);
+            Body("", format!(r#"{{"items":[{pod}]}}"#).into_bytes())
+        }
+        _ => Status(404, 0),
+    });
+    let clusters = clusters(&access_to(&[&server.url]));
+    let volumes = clusters.read(&"demo".into(), Scope::Volumes, Some("n1")).await.expect("it answers");
+    assert_eq!((volumes.volume_attachments.len(), volumes.volume_claims.len()), (1, 0), "a drain can go on");
+    for name in ["my template?watch=1", "../../b/podtemplates/x"] {
+        let source = clusters.pod_source(&"demo".into(), PodSourceKind::PodTemplate, "a", name).await;
+        assert!(matches!(source, Ok(None)), "{name}: a plan can go on");
+    }
+    let heads = server.heads.lock().expect("the lock is not poisoned");
+    let asked: Vec<&str> = heads.iter().filter_map(|head| head.split(' ').nth(1)).filter(|path| path.contains("/namespaces/")).collect();
+    let names = ["persistentvolumeclaims/my%20data", "podtemplates/my%20template%3Fwatch%3D1"];
+    assert_eq!(asked, names.map(|name| format!("/api/v1/namespaces/a/{name}")));
 }
 
 /// An API server that validates whole objects, with one NodePool, and the requests that write it.

@@ -88,6 +88,9 @@ impl<A: ClusterAccess> Clusters<A> {
         namespace: &str,
         name: &str,
     ) -> Result<Option<K>, ClusterError> {
+        if !path::is_name(name) {
+            return Ok(None);
+        }
         match self.send(cluster, &ApiRequest::get(path::object::<K>(namespace, name))).await {
             Ok(object) => Ok(Some(object)),
             Err(failed) if failed.class() == Some(Class::NotFound) => Ok(None),

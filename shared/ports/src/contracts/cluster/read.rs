@@ -151,6 +151,9 @@ pub async fn workload_reader(place: &impl ClusterPlace, reader: &(impl ClusterRe
         let source = found("default", &name).await.unwrap_or_else(|| panic!("{kind:?} exists"));
         assert_eq!(source.template.spec.containers[0].name, name, "{kind:?}");
         assert!(found("default", "absent").await.is_none() && found("absent", &name).await.is_none(), "{kind:?}");
+        for text in ["not a name", "../default", "a?b"] {
+            assert!(found("default", text).await.is_none(), "{kind:?} {text:?}");
+        }
     }
     for kind in ["ReplicaSet", "StatefulSet", "Deployment", "PodTemplate", "Service"] {
         place.delete(kind, "default", &name).await;
