@@ -250,6 +250,11 @@ impl RequestError {
         matches!(self, Self::Server(failure) if failure.is_of_validation)
     }
 
+    /// Whether the cluster's definition of the kind lacks a field of what was to be applied.
+    pub(crate) fn is_of_definition(&self) -> bool {
+        matches!(self, Self::Server(failure) if failure.is_of_definition())
+    }
+
     /// The object that the response is about, if it names one.
     pub(crate) fn object(&self) -> Option<&str> {
         match self {

@@ -27,6 +27,9 @@ const UID_FIELD: &str = "metadata.uid";
 /// The cause that the eviction API names when a PodDisruptionBudget forbids an eviction.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
+/// How a server-side apply is refused of which the definition of the kind lacks a field. The code is 500, though it never succeeds.
+const UNDECLARED: &str = "field not declared in schema";
+
 /// What a failed request means for the requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -67,6 +70,7 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
         500 if message.contains("more than one PodDisruptionBudget") => Class::Forbidden,
         // It has tried for ten seconds to count the eviction, while others of the same budget were faster.
         504 if message.contains("couldn't update PodDisruptionBudget") => Class::Forbidden,
+        500 if message.contains(UNDECLARED) => Class::Invalid,
         // Timeouts: 504 of the server, 408 of a proxy.
         408 | 500 | 502 | 504 => Class::Unknown,
         429 | 503 => Class::Throttled,
@@ -147,6 +151,11 @@ impl Failure {
     /// Whether another endpoint, certificate or token may help.
     pub(crate) fn is_of_connection(&self) -> bool {
         self.is_no_response || self.class == Class::Unauthenticated
+    }
+
+    /// Whether the cluster's definition of the kind lacks a field of what was to be applied.
+    pub(crate) fn is_of_definition(&self) -> bool {
+        self.class == Class::Invalid && self.message.contains(UNDECLARED)
     }
 
     /// What a response with this code reports. `pause` is that of its header.
@@ -235,6 +244,8 @@ mod tests {
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
             Class::Forbidden,
         );
+        let lacks = "failed to create typed patch object (/a; karpenter.sh/v1, Kind=NodePool): .status.nodes: field not declared in schema";
+        check(500, "", &[], lacks, Class::Invalid);
         check(502, "", &[], "", Class::Unknown);
         check(503, "ServiceUnavailable", &[], "", Class::Throttled);
         check(504, "Timeout", &[], "", Class::Unknown);

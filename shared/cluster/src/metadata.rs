@@ -57,8 +57,14 @@ impl<A: ClusterAccess> Clusters<A> {
         }
     }
 
-    /// The same for a server-side apply to an object or its status; returns the object as it is stored then.
-    pub(crate) async fn apply_as_written(&self, cluster: &ClusterName, path: String, mut object: Value) -> Result<Value, RequestError> {
+    /// The same for a server-side apply to an object's status; returns the object as it is stored then. Definitions of an older Karpenter
+    /// lack fields of ours: an apply with one of these is refused as a whole, while a merge patch leaves them out.
+    pub(crate) async fn apply_status_as_written(
+        &self,
+        cluster: &ClusterName,
+        path: String,
+        mut object: Value,
+    ) -> Result<Value, RequestError> {
         match self.send(cluster, &ApiRequest::apply(path.clone(), &object)).await {
             Err(refused) if refused.is_of_validation() => match self.as_written(cluster, &path).await {
                 Some((path, api_version)) => {
@@ -67,6 +73,11 @@ impl<A: ClusterAccess> Clusters<A> {
                 }
                 None => Err(refused),
             },
+            Err(refused) if refused.is_of_definition() => {
+                tracing::info!(%cluster, path, "the definition of this kind lacks fields of its status, which are left out");
+                let patch = json!({ "status": object["status"] });
+                self.send(cluster, &ApiRequest::merge(path, &patch)).await
+            }
             sent => sent,
         }
     }

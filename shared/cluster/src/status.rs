@@ -136,7 +136,7 @@ impl<A: ClusterAccess> Clusters<A> {
         object: Value,
     ) -> Result<(), RequestError> {
         let wanted = object["status"].clone();
-        let stored = self.apply_as_written(cluster, path.clone(), object).await?;
+        let stored = self.apply_status_as_written(cluster, path.clone(), object).await?;
         self.remove_left_over::<S>(cluster, &path, &stored, &wanted).await
     }
 }

@@ -535,6 +535,27 @@ async fn what_karpenter_left_in_a_status_takes_one_request_more_and_what_is_as_w
     assert_eq!(as_wanted.request_count(), 1);
 }
 
+/// An older Karpenter's definition of NodePools has no `status.nodes`.
+#[tokio::test]
+async fn what_the_definition_of_a_kind_lacks_is_left_out_of_a_status_and_the_rest_is_written() {
+    const LACKS: &str = r#"{"message":"failed to create typed patch object (/default; ...): .status.nodes: field not declared in schema"}"#;
+    let pool = NodePool { metadata: ObjectMeta::named("default"), ..NodePool::default() };
+    let refusing = |body: &'static str| {
+        Server::answering(move |_, head| match head.to_ascii_lowercase().contains("application/apply-patch+yaml") {
+            true => Failed(500, body.as_bytes().to_vec()),
+            false => Body("", br#"{"metadata":{"resourceVersion":"7"},"status":{}}"#.to_vec()),
+        })
+    };
+    let write = async |server: &Server| clusters(&access_to(&[&server.url])).write_node_pool_status(&"demo".into(), &pool).await;
+    let old = refusing(LACKS);
+    write(&old).await.expect("it is written");
+    let heads = old.heads.lock().expect("the lock is not poisoned").clone();
+    assert!(heads.len() == 2 && heads[1].to_ascii_lowercase().contains("application/merge-patch+json"), "{heads:?}");
+    let failing = refusing(r#"{"kind":"Status","code":500,"message":"etcdserver: leader changed"}"#);
+    assert!(matches!(write(&failing).await, Err(ClusterError::Unavailable { .. })));
+    assert_eq!(failing.request_count(), 1, "whether the apply was done is not known");
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_answer_in_time_is_named_and_asked_again_later() {
     // Connections wait in its backlog.
