@@ -27,6 +27,11 @@ const UID_FIELD: &str = "metadata.uid";
 /// The cause that the eviction API names when a PodDisruptionBudget forbids an eviction.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
+/// How what the eviction API itself says of a budget begins. The authorizer calls them by the plural.
+const OF_A_BUDGET: &str = "poddisruptionbudget.policy \"";
+/// How a conflict names a budget.
+const OF_ANY_BUDGET: &str = "poddisruptionbudgets.policy \"";
+
 /// How a server-side apply is refused of which the definition of the kind lacks a field. The code is 500, though it never succeeds.
 const UNDECLARED: &str = "field not declared in schema";
 
@@ -61,11 +66,14 @@ pub(crate) fn class_of(code: u16, reason: &str, causes: &[&str], message: &str) 
         401 => Class::Unauthenticated,
         404 => Class::NotFound,
         409 if reason == "AlreadyExists" => Class::AlreadyExists,
+        // The eviction API counts an eviction in the status of its budget, where others were faster for ten seconds. We write no budgets.
+        409 if message.contains(OF_ANY_BUDGET) => Class::Forbidden,
         409 => Class::Conflict,
         410 => Class::Expired,
-        // The eviction API returns 429 for a budget as well as for throttling; only the cause distinguishes them. It returns 403 for one
-        // whose status cannot be: too many evictions that its controller has not seen yet.
+        // The eviction API returns 429 for a budget as well as for throttling; only the cause distinguishes them. It returns 403, mostly
+        // without a cause, for one whose status cannot be: too many evictions that its controller has not seen yet.
         403 | 429 if causes.contains(&DISRUPTION_BUDGET) => Class::Forbidden,
+        403 if message.starts_with(OF_A_BUDGET) => Class::Forbidden,
         // The eviction API does not support pods with more than one budget.
         500 if message.contains("more than one PodDisruptionBudget") => Class::Forbidden,
         // It has tried for ten seconds to count the eviction, while others of the same budget were faster.
@@ -251,6 +259,19 @@ mod tests {
         check(504, "Timeout", &[], "", Class::Unknown);
         check(504, "Timeout", &[], r#"Timeout: couldn't update PodDisruptionBudget "web" due to conflicts"#, Class::Forbidden);
         check(0, "", &[], "", Class::Unknown);
+    }
+
+    #[test]
+    fn a_budget_that_cannot_be_counted_in_forbids_the_eviction_and_does_not_mean_that_the_pod_is_gone() {
+        let unconfirmed = r#"poddisruptionbudget.policy "web" is forbidden: DisruptedPods map too big - too many evictions not confirmed"#;
+        check(403, "Forbidden", &[], unconfirmed, Class::Forbidden);
+        let busy = r#"Operation cannot be fulfilled on poddisruptionbudgets.policy "web": the object has been modified"#;
+        check(409, "Conflict", &[], busy, Class::Forbidden);
+        // What else has these codes.
+        let not_ours = r#"poddisruptionbudgets.policy is forbidden: User "whittle" cannot list resource "poddisruptionbudgets""#;
+        check(403, "Forbidden", &[], not_ours, Class::Invalid);
+        let of_pod = r#"Operation cannot be fulfilled on pods "web": the object has been modified"#;
+        check(409, "Conflict", &[], of_pod, Class::Conflict);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub enum ClusterError {
     /// Changed since it was read.
     #[error("{what} was changed concurrently")]
     Conflict { what: String },
-    /// An eviction that a PodDisruptionBudget forbids (429), or two budgets on one pod (500).
+    /// An eviction that a PodDisruptionBudget forbids (429; 403 and 409 where it cannot be counted in it), or two budgets on one pod (500).
     #[error("{what} may not be evicted now: {message}")]
     EvictionForbidden { what: String, message: String },
     /// The API server throttles us.
