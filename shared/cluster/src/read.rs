@@ -151,9 +151,7 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn read_drain(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
-        let selector = on_node(name);
-        let (node, pods) =
-            try_join!(self.one_object::<Node>(cluster, "", name), self.list::<Pod>(cluster, Consistency::Newest, Some(&selector)))?;
+        let (node, pods) = try_join!(self.one_object::<Node>(cluster, "", name), self.pods_on(cluster, name))?;
         let mut unreadable = Vec::new();
         Ok(ClusterObjects {
             nodes: node.into_items(&mut unreadable),
@@ -191,9 +189,19 @@ impl<A: ClusterAccess> Clusters<A> {
         Ok(found)
     }
 
+    /// The pods on a node. Every API server has them: from one that says otherwise nothing follows, least of all that a drain has ended.
+    async fn pods_on(&self, cluster: &ClusterName, node: &str) -> Result<Listed<Pod>, ClusterError> {
+        let listed = self.list_known::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?;
+        listed.ok_or_else(|| ClusterError::Unavailable {
+            cluster: cluster.clone(),
+            what: format!("the pods on {node}"),
+            message: "it says that it does not know this kind".to_owned(),
+        })
+    }
+
     async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
         let mut objects = ClusterObjects::default();
-        let pods = self.list::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?;
+        let pods = self.pods_on(cluster, node).await?;
         objects.pods = pods.into_items(&mut objects.unreadable).into();
         Ok(objects)
     }

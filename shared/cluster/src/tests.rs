@@ -422,6 +422,18 @@ async fn a_look_of_a_drain_lists_nothing_of_the_whole_cluster() {
 }
 
 #[tokio::test]
+async fn from_an_api_server_without_pods_it_does_not_follow_that_a_node_has_none() {
+    let server = Server::answering(|_, head| match head.starts_with("GET /api/v1/nodes/") {
+        true => Body("", br#"{"metadata":{"name":"n1"}}"#.to_vec()),
+        false => Failed(404, b"404 page not found".to_vec()),
+    });
+    for scope in [Scope::Drain, Scope::Pods] {
+        let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), scope, Some("n1")).await.expect_err("nothing is known");
+        assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater, "{scope:?}");
+    }
+}
+
+#[tokio::test]
 async fn attachments_are_newest_and_claims_of_volumes_are_read_only_beside_them() {
     let server = with_volumes();
     let volumes_of = async |node: &'static str| {
