@@ -255,6 +255,11 @@ impl RequestError {
         matches!(self, Self::Server(failure) if failure.is_of_definition())
     }
 
+    /// Whether nothing is created because the namespace is being deleted.
+    pub(crate) fn is_of_deleted_namespace(&self) -> bool {
+        matches!(self, Self::Server(failure) if failure.is_of_deleted_namespace)
+    }
+
     /// The object that the response is about, if it names one.
     pub(crate) fn object(&self) -> Option<&str> {
         match self {

@@ -24,6 +24,9 @@ const NO_RIGHT: &str = "has the access entry of the function's role the groups o
 /// The field that is refused where a patch states another uid than its object has. Deletions have preconditions, patches have none.
 const UID_FIELD: &str = "metadata.uid";
 
+/// The cause that the API server names when it creates nothing in a namespace that is being deleted.
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
+
 /// The cause that the eviction API names when a PodDisruptionBudget forbids an eviction.
 const DISRUPTION_BUDGET: &str = "DisruptionBudget";
 
@@ -116,6 +119,8 @@ pub(crate) struct Failure {
     pub(crate) is_timeout: bool,
     /// The server has read the object, and refuses what it says.
     pub(crate) is_of_validation: bool,
+    /// Its namespace is being deleted, so that nothing is created there.
+    pub(crate) is_of_deleted_namespace: bool,
 }
 
 impl Failure {
@@ -128,6 +133,7 @@ impl Failure {
             is_no_response: false,
             is_timeout: false,
             is_of_validation: false,
+            is_of_deleted_namespace: false,
         }
     }
 
@@ -183,8 +189,14 @@ impl Failure {
             Class::Unknown => Some(BROKEN_PAUSE),
             _ => None,
         };
-        let message = text_of(class, status);
-        Self { class, message, object, retry_after, is_no_response: false, is_timeout: false, is_of_validation: code == 422 && !is_another }
+        Self {
+            class,
+            object,
+            retry_after,
+            is_of_validation: code == 422 && !is_another,
+            is_of_deleted_namespace: code == 403 && reasons.contains(&NAMESPACE_TERMINATING),
+            ..Self::unknown(text_of(class, status))
+        }
     }
 
     /// The port's error. `what` names the object, such as `Node "ip-10-0-0-1"`.

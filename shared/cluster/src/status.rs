@@ -39,7 +39,8 @@ fn key(event: &ClusterEvent) -> String {
         FAILED_DRAINING if event.message.ends_with(PODS_WAIT) => PODS_WAIT,
         _ => event.message.as_str(),
     };
-    format!("{}/{}/{}/{}/{message}", event.kind, event.namespace, event.name, event.reason)
+    // Of a StatefulSet, the next pod has the same name.
+    format!("{}/{}/{}/{}/{}/{message}", event.kind, event.namespace, event.name, event.uid, event.reason)
 }
 
 /// The event's name: the same for repeated events of a span, so that the API server refuses the second.
@@ -96,6 +97,25 @@ impl<A: ClusterAccess> Clusters<A> {
         }
         published.insert(key, now);
         false
+    }
+
+    /// Forgets that an event was published, so that the next run does it.
+    fn forget_published(&self, cluster: &ClusterName, event: &ClusterEvent) {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).remove(&(cluster.clone(), key(event)));
+    }
+
+    async fn create_event(&self, cluster: &ClusterName, event: &ClusterEvent, now: Timestamp) -> Result<(), ClusterError> {
+        let event = ClusterEvent { uid: self.uid_of(cluster, event).await, ..event.clone() };
+        let namespace = if event.namespace.is_empty() { EVENT_NAMESPACE } else { &event.namespace };
+        let object = event_object(&event, namespace, now);
+        match self.send::<Value>(cluster, &ApiRequest::post(path::of("v1", namespace, "events"), &object)).await {
+            Ok(_) => Ok(()),
+            // Another execution environment was first, or the namespace is deleted or being deleted, with all that the event is about.
+            Err(failed) if matches!(failed.class(), Some(Class::AlreadyExists | Class::NotFound)) || failed.is_of_deleted_namespace() => {
+                Ok(())
+            }
+            Err(failed) => Err(failed.into_error(cluster, &format!("an event of {} {:?}", event.kind, event.name))),
+        }
     }
 
     /// The uid of the involved object. `kubectl describe` finds events by it, so a uid that the caller does not know is looked
@@ -182,15 +202,11 @@ impl<A: ClusterAccess> StatusWriter for Clusters<A> {
         if self.is_repeated(cluster, event, now) {
             return Ok(());
         }
-        let event = ClusterEvent { uid: self.uid_of(cluster, event).await, ..event.clone() };
-        let namespace = if event.namespace.is_empty() { EVENT_NAMESPACE } else { &event.namespace };
-        let object = event_object(&event, namespace, now);
-        match self.send::<Value>(cluster, &ApiRequest::post(path::of("v1", namespace, "events"), &object)).await {
-            Ok(_) => Ok(()),
-            // Another execution environment was first, or the namespace is deleted or terminating.
-            Err(failed) if matches!(failed.class(), Some(Class::AlreadyExists | Class::NotFound)) => Ok(()),
-            Err(failed) => Err(failed.into_error(cluster, &format!("an event of {} {:?}", event.kind, event.name))),
+        let created = self.create_event(cluster, event, now).await;
+        if matches!(created, Err(ClusterError::Unavailable { .. } | ClusterError::Throttled { .. })) {
+            self.forget_published(cluster, event);
         }
+        created
     }
 
     async fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> Result<(), ClusterError> {
@@ -244,6 +260,8 @@ mod tests {
         assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&event("Nominated"), at(1200)));
         let another = ClusterEvent { message: "for another reason".to_owned(), ..event("Evicted") };
         assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&another, at(1200)), "which is news");
+        let next = ClusterEvent { uid: "u-2".to_owned(), ..event("Evicted") };
+        assert_ne!(event_name(&event("Evicted"), at(1200)), event_name(&next, at(1200)), "the next pod of a StatefulSet");
         let long = ClusterEvent { name: format!("{}.tail", "a".repeat(235)), ..event("Evicted") };
         let name = event_name(&long, at(1200));
         assert!(name.len() <= 253 && !name.contains(".."), "{name}");

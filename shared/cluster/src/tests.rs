@@ -16,8 +16,8 @@ use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_claims::PodKey;
 use whittle_ec2::network::ClusterInfo;
 use whittle_ports::{
-    Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterReader, Deadline, Disposition, Evictions, HandleError, Scope,
-    StatusWriter, WorkloadReader,
+    Clock, CloudError, CloudErrorKind, ClusterAccess, ClusterError, ClusterEvent, ClusterReader, Deadline, Disposition, Evictions,
+    HandleError, Involved, Scope, StatusWriter, WorkloadReader,
 };
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
@@ -592,6 +592,41 @@ async fn an_item_that_is_null_hides_no_other() {
     let server = list("null");
     let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Pods, Some("n1")).await.expect("a list");
     assert!(objects.pods.is_empty() && objects.unreadable.is_empty());
+}
+
+/// An Event of a pod is published twice, by an API server that answers like this: the second answer, and how often it was asked.
+async fn published_twice(code: u16, body: &'static str) -> (Result<(), ClusterError>, usize) {
+    let server = Server::answering(move |_, _| Failed(code, body.as_bytes().to_vec()));
+    let clusters = clusters(&access_to(&[&server.url]));
+    let event = ClusterEvent::normal(Involved::pod(&pod_key()), "Evicted", "Evicted pod".to_owned());
+    let _ = clusters.publish(&"demo".into(), &event).await;
+    let second = clusters.publish(&"demo".into(), &event).await;
+    (second, server.request_count())
+}
+
+#[tokio::test]
+async fn an_event_that_did_not_arrive_is_said_again_and_no_other_is() {
+    for code in [500, 503, 504] {
+        let (answer, asked) = published_twice(code, "{}").await;
+        assert!(answer.is_err() && asked == 2, "{code}: {answer:?} after {asked}");
+    }
+    for code in [201, 403, 404, 422] {
+        let (answer, asked) = published_twice(code, "{}").await;
+        assert!(answer.is_ok() && asked == 1, "{code}: {answer:?} after {asked}");
+    }
+}
+
+#[tokio::test]
+async fn in_a_namespace_that_is_being_deleted_nothing_is_said_and_elsewhere_a_refusal_is_an_error() {
+    let first = async |body: &'static str| {
+        let server = Server::answering(move |_, _| Failed(403, body.as_bytes().to_vec()));
+        let event = ClusterEvent::normal(Involved::pod(&pod_key()), "Evicted", "Evicted pod".to_owned());
+        clusters(&access_to(&[&server.url])).publish(&"demo".into(), &event).await
+    };
+    let ending = first(r#"{"message":"unable to create new content","details":{"causes":[{"reason":"NamespaceTerminating"}]}}"#).await;
+    assert!(ending.is_ok(), "{ending:?}");
+    let refused = first(r#"{"message":"events is forbidden: User \"u\" cannot create resource"}"#).await;
+    assert!(matches!(refused, Err(ClusterError::Invalid { .. })), "{refused:?}");
 }
 
 /// An API server that has one object, with a finalizer of ours, and answers its first changes with a conflict.

@@ -219,6 +219,7 @@ pub trait Evictions: Sync {
 /// kind, is dropped: that is a success.
 pub trait StatusWriter: Sync {
     /// An event without the uid of its NodeClaim, Node or NodePool gets that of the object of its name, if there is one.
+    /// One in a namespace that is being deleted is dropped: that is a success.
     fn publish(&self, cluster: &ClusterName, event: &ClusterEvent) -> impl Answer<(), ClusterError>;
     fn write_node_pool_status(&self, cluster: &ClusterName, pool: &NodePool) -> impl Answer<(), ClusterError>;
     /// Writes the status, our hash annotations and our finalizer.
