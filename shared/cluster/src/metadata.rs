@@ -82,9 +82,11 @@ impl<A: ClusterAccess> Clusters<A> {
         }
     }
 
-    /// The path of an object of v1 in the version in which it was written, with that, if it is an older one.
+    /// The path of an object of v1, or of its status, in the version in which it was written, with that, if it is an older one.
     async fn as_written(&self, cluster: &ClusterName, path: &str) -> Option<(String, &'static str)> {
-        let object: Value = self.send(cluster, &ApiRequest::get(path.to_owned())).await.ok()?;
+        // Whoever may change a status may not therefore read it alone.
+        let of_object = path.strip_suffix("/status").unwrap_or(path);
+        let object: Value = self.send(cluster, &ApiRequest::get(of_object.to_owned())).await.ok()?;
         let (api_version, kind) = (object["apiVersion"].as_str()?, object["kind"].as_str()?);
         let before = legacy::version_before(api_version, kind, &object)?;
         Some((path.replacen(api_version, before, 1), before))
