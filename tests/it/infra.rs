@@ -77,10 +77,14 @@ fn an_api_server_serves_the_crds() {
     assert!(shown.contains("default"), "{shown}");
 }
 
+/// The spec of an EC2NodeClass.
+const SPEC: &str = r#"{"role":"nodes","amiSelectorTerms":[{"alias":"al2023@latest"}],"subnetSelectorTerms":[{"tags":{"a":"b"}}],
+    "securityGroupSelectorTerms":[{"tags":{"a":"b"}}]}"#;
+
 /// Patches an EC2NodeClass as a member of these groups, as a dry run; returns the API server's error.
-fn try_patch(cluster: &ControlPlane, groups: &[&str], patch: &str) -> Result<(), String> {
+fn try_patch(cluster: &ControlPlane, name: &str, groups: &[&str], patch: &str) -> Result<(), String> {
     let mut command = cluster.kubectl();
-    command.args(["patch", "ec2nodeclass", "default", "--type=merge", "--dry-run=server", "-p", patch]);
+    command.args(["patch", "ec2nodeclass", name, "--type=merge", "--dry-run=server", "-p", patch]);
     if !groups.is_empty() {
         command.args(["--as=function", "--as-group=system:authenticated"]);
         command.args(groups.iter().map(|group| format!("--as-group={group}")));
@@ -104,16 +108,24 @@ fn refresh_never_writes_the_spec_of_a_node_class() {
     let waited = cluster.kubectl().args(["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).output();
     assert!(waited.expect("kubectl runs").status.success());
     apply(&infra.join("cluster"));
-    let class = "{apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass, metadata: {name: default}, spec: {role: nodes, \
-        amiSelectorTerms: [{alias: al2023@latest}], subnetSelectorTerms: [{tags: {a: b}}], securityGroupSelectorTerms: [{tags: {a: b}}]}}";
     let file = cluster.kubeconfig().with_file_name("class.yaml");
-    std::fs::write(&file, class).expect("the cluster's folder can be written");
-    apply(&file);
+    let class = "apiVersion: karpenter.k8s.aws/v1, kind: EC2NodeClass";
+    for text in [format!("{{{class}, metadata: {{name: default}}, spec: {SPEC}}}"), format!("{{{class}, metadata: {{name: bare}}}}")] {
+        std::fs::write(&file, text).expect("the cluster's folder can be written");
+        apply(&file);
+    }
 
+    let by_refresh = ["whittle:read", "whittle:refresh"];
     let (role, finalizer) = (r#"{"spec":{"role":"admin"}}"#, r#"{"metadata":{"finalizers":["karpenter.k8s.aws/termination"]}}"#);
-    let refused = (0..ATTEMPTS_MAX).find_map(|_| try_patch(&cluster, &["whittle:read", "whittle:refresh"], role).err());
+    let refused = (0..ATTEMPTS_MAX).find_map(|_| try_patch(&cluster, "default", &by_refresh, role).err());
     let refused = refused.expect("the policy is in force by now");
     assert!(refused.contains("Whittle does not write the spec of an EC2NodeClass"), "{refused}");
-    assert_eq!(try_patch(&cluster, &["whittle:read", "whittle:refresh"], finalizer), Ok(()), "it may change the finalizer");
-    assert_eq!(try_patch(&cluster, &[], role), Ok(()), "users may change the spec");
+    assert_eq!(try_patch(&cluster, "default", &by_refresh, finalizer), Ok(()), "it may change the finalizer");
+    assert_eq!(try_patch(&cluster, "bare", &by_refresh, finalizer), Ok(()), "also of one that has no spec");
+    let whole = format!(r#"{{"spec":{SPEC}}}"#);
+    let given = try_patch(&cluster, "bare", &by_refresh, &whole).expect_err("a spec is not given to one that has none");
+    assert!(given.contains("Whittle does not write the spec of an EC2NodeClass"), "{given}");
+    let taken = try_patch(&cluster, "default", &by_refresh, r#"{"spec":null}"#).expect_err("nor taken from one that has it");
+    assert!(taken.contains("Whittle does not write the spec of an EC2NodeClass"), "{taken}");
+    assert_eq!(try_patch(&cluster, "default", &[], role), Ok(()), "users may change the spec");
 }
