@@ -491,6 +491,14 @@ async fn what_cannot_be_a_name_is_that_of_an_absent_object_and_no_address() {
     assert_eq!(asked, names.map(|name| format!("/api/v1/namespaces/a/{name}")));
 }
 
+#[tokio::test]
+async fn a_template_that_cannot_be_read_is_the_matter_of_its_buffer_alone() {
+    let server = Server::answering(|_, _| Body("", br#"{"metadata":{"name":"a"},"template":{"spec":{"containers":"any"}}}"#.to_vec()));
+    let read = clusters(&access_to(&[&server.url])).pod_source(&"demo".into(), PodSourceKind::PodTemplate, "a", "a").await;
+    let Err(ClusterError::Invalid { what, message }) = &read else { panic!("{read:?}") };
+    assert!(what == "PodTemplate a/a" && message.contains("containers: "), "{what}: {message}");
+}
+
 /// An API server that validates whole objects, with one NodePool, and the requests that write it.
 fn validating(nodeclass: &'static str) -> Server {
     Server::answering(move |_, head| {

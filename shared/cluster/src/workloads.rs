@@ -1,15 +1,16 @@
 //! Workloads: the selectors of all, and the pod templates of single ones.
 
-use crate::connection::{ApiRequest, Clusters, RequestError};
+use crate::connection::{ApiRequest, Clusters};
 use crate::errors::Class;
 use crate::pages::Consistency;
 use crate::path;
 use futures::try_join;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Deployment, Kind, PodSource, PodSourceKind, ReplicaSet, Service, StatefulSet, StoredPodTemplate, Workloads};
-use whittle_api::{LabelSelector, ObjectMeta};
+use whittle_api::{LabelSelector, ObjectMeta, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, WorkloadReader};
 use whittle_units::ClusterName;
 
@@ -91,11 +92,14 @@ impl<A: ClusterAccess> Clusters<A> {
         if !path::is_name(name) {
             return Ok(None);
         }
-        match self.send(cluster, &ApiRequest::get(path::object::<K>(namespace, name))).await {
-            Ok(object) => Ok(Some(object)),
-            Err(failed) if failed.class() == Some(Class::NotFound) => Ok(None),
-            Err(failed) => Err(RequestError::into_error(failed, cluster, &format!("{} {namespace}/{name}", K::KIND))),
-        }
+        let what = format!("{} {namespace}/{name}", K::KIND);
+        let object: Value = match self.send(cluster, &ApiRequest::get(path::object::<K>(namespace, name))).await {
+            Ok(object) => object,
+            Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(None),
+            Err(failed) => return Err(failed.into_error(cluster, &what)),
+        };
+        // An API server that answers with what we cannot read is there, and others need not wait for it.
+        Unreadable::read(&object).map(Some).map_err(|odd| ClusterError::Invalid { what, message: odd.remedy() })
     }
 }
 
