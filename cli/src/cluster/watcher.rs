@@ -185,3 +185,28 @@ fn remove_stack(facts: &Facts, wanted: &Wanted, needs: &[&'static str]) -> Optio
     ];
     Some(Step::new(STACK_STEP, format!("stack {name}"), "no watcher posts any more", state).needs(needs).by(actions))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::TEMPLATE;
+
+    /// The functions that CloudFormation documents for the rules of a template. It refuses the template for another, whatever its
+    /// parameters are; neither cfn-lint nor an emulated account says so.
+    const OF_RULES: [&str; 11] =
+        ["Ref", "And", "Contains", "EachMemberEquals", "EachMemberIn", "Equals", "Not", "Or", "RefAll", "ValueOf", "ValueOfAll"];
+
+    #[test]
+    fn the_rules_of_the_stack_have_only_functions_that_rules_may_have() {
+        let (_, from_rules) = TEMPLATE.split_once("\nRules:\n").expect("the template has rules");
+        let (rules, _) = from_rules.split_once("\nConditions:\n").expect("conditions follow");
+        let code = rules.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n");
+        let of_mark = |mark: &str| -> Vec<&str> {
+            let names = code.split(mark).skip(1).filter_map(|rest| rest.split(|letter: char| !letter.is_ascii_alphabetic()).next());
+            names.collect()
+        };
+        let functions = [of_mark("!"), of_mark("Fn::")].concat();
+        assert!(functions.contains(&"EachMemberEquals"), "{functions:?}");
+        let others: Vec<&&str> = functions.iter().filter(|name| !OF_RULES.contains(*name)).collect();
+        assert!(others.is_empty(), "{others:?}");
+    }
+}
