@@ -80,6 +80,15 @@ fn a_role_that_another_run_has_added_is_no_refusal() {
     assert_eq!(ensured(&wire).unwrap_err().kind, CloudErrorKind::Invalid, "a quota of the account is for a person to raise");
 }
 
+/// The same of a profile: IAM says that both wanted to change it, which is no fault of the class.
+#[test]
+fn a_profile_that_another_run_makes_at_the_same_time_is_no_refusal() {
+    let contended = NO_SUCH.replace("NoSuchEntity", "ConcurrentModification");
+    let wire = Wire::answering([(404, NO_SUCH), (409, &contended)]);
+    let error = ensured(&wire).unwrap_err();
+    assert_eq!((error.kind, error.code.as_str()), (CloudErrorKind::Unknown, "ConcurrentModification"), "the next run asks again");
+}
+
 /// Names are hashes of class and role, so those of two classes can collide.
 #[test]
 fn the_role_of_a_profile_of_another_class_is_never_changed() {

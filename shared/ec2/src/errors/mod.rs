@@ -115,6 +115,8 @@ const PASSING: &[&str] = &[
 /// Codes of a service that is in trouble: they say nothing of what it was asked.
 const IN_TROUBLE: &[&str] =
     &["InternalError", "InternalFailure", "InternalServerError", "RequestTimeout", "ServerInternal", "ServiceUnavailable", "Unavailable"];
+/// Codes of IAM for an object that it was changing for somebody else, or whose role it did not show yet: it says a client error.
+const CONTENDED: &[&str] = &["ConcurrentModification", "DeleteConflict"];
 
 impl ApiError {
     /// A client error.
@@ -219,7 +221,7 @@ impl ApiError {
     }
     /// Whether the call may succeed when retried later.
     pub fn is_transient(&self) -> bool {
-        self.is_throttle() || self.is_server() || self.code.is_empty()
+        self.is_throttle() || self.is_server() || self.code.is_empty() || CONTENDED.contains(&self.code.as_str())
     }
     /// Whether another attempt may succeed within seconds: EC2 is busy, or does not know yet what was made a moment ago.
     pub fn is_over_soon(&self) -> bool {

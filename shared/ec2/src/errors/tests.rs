@@ -113,6 +113,17 @@ fn an_ec2_that_is_busy_in_trouble_or_silent_has_refused_nothing() {
 }
 
 #[test]
+fn an_object_that_iam_changes_for_somebody_else_is_asked_for_again() {
+    for code in CONTENDED {
+        let error = ApiError::client(*code, "x");
+        assert!(error.is_transient() && !error.is_rejected() && !error.is_throttle(), "{code}");
+    }
+    for code in ["LimitExceeded", "UnmodifiableEntity", "InvalidInput"] {
+        assert!(!ApiError::client(code, "x").is_transient(), "{code}: it is refused again until somebody does something");
+    }
+}
+
+#[test]
 fn what_was_just_made_and_a_busy_ec2_pass_soon() {
     let is_over_soon = |code: &str, message: &str| ApiError::client(code, message).is_over_soon();
     for (code, message) in [
