@@ -8,6 +8,8 @@ use whittle_ports::{Clock, CloudError, CloudErrorKind};
 const CALL_MAX: Duration = Duration::from_secs(30);
 /// The longest that one attempt may take, so that a lost response leaves time for another attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(12);
+/// The same of a message to a queue: SQS takes it within some ten milliseconds.
+const MESSAGE_ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 /// The longest that a call may take which others must not wait for.
 const BRIEF_MAX: Duration = Duration::from_secs(5);
@@ -28,6 +30,14 @@ pub(crate) fn brief_limits(clock: &dyn Clock, call: &'static str) -> Result<Time
     let limits = limits(clock, call)?;
     let most = limits.operation_timeout().unwrap_or(BRIEF_MAX).min(BRIEF_MAX);
     Ok(limits.to_builder().operation_timeout(most).operation_attempt_timeout(most).build())
+}
+
+/// The same for a message to a queue. What an environment has kept of connections may be gone when Lambda wakes it, and `relay` has five
+/// seconds for all that it does: an attempt without an answer leaves time for another. A message that came twice is harmless.
+pub(crate) fn message_limits(clock: &dyn Clock, call: &'static str) -> Result<TimeoutConfig, CloudError> {
+    let limits = limits(clock, call)?;
+    let most = limits.operation_attempt_timeout().unwrap_or(MESSAGE_ATTEMPT_MAX).min(MESSAGE_ATTEMPT_MAX);
+    Ok(limits.to_builder().operation_attempt_timeout(most).build())
 }
 
 /// Sends a request within the invocation's time: `send!(self, aws_sdk_ec2, "DescribeSubnets", builder)`.

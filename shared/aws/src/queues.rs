@@ -162,7 +162,7 @@ impl SqsQueues {
                 request.delay_seconds(seconds).set_message_group_id(group)
             }
         };
-        let limits = crate::budget::limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
+        let limits = crate::budget::message_limits(&*self.clock, "SendMessage").map_err(|error| failed(error.to_string()))?;
         let send =
             |request: SendMessageFluentBuilder| request.customize().config_override(Builder::new().timeout_config(limits.clone())).send();
         let mut sent = send(request.clone()).await;

@@ -3,6 +3,7 @@ use crate::{Accepted, Ec2Discovery, EksAccess, Isolation, QueueUrls, SqsQueues};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
+use std::time::Duration;
 use whittle_claims::{Doorbell, Function};
 use whittle_ports::{CloudErrorKind, ClusterAccess, Discovery, Queues};
 
@@ -421,4 +422,17 @@ fn a_fifo_doorbell_due_soon_is_sent_at_once_and_a_later_one_is_left_to_the_tick(
         // SQS rejects a message with both a group and a delay.
         assert!(wire.bodies().iter().all(|body| !body.contains("DelaySeconds")), "{doorbell:?}");
     }
+}
+
+/// A connection may be gone since Lambda froze the environment, and nobody says so: the message is sent by another one.
+#[test]
+fn a_message_that_is_not_answered_is_sent_again_within_the_time_that_is_left() {
+    for (left, operation, attempt) in [(60, 30, 2), (10, 10, 2), (4, 4, 2), (1, 1, 1)] {
+        let clock = StoppedClock { left: SignedDuration::from_secs(left) };
+        let limits = crate::budget::message_limits(&clock, "SendMessage").unwrap();
+        let found = (limits.operation_timeout(), limits.operation_attempt_timeout());
+        assert_eq!(found, (Some(Duration::from_secs(operation)), Some(Duration::from_secs(attempt))), "{left} s are left");
+    }
+    let nothing_left = crate::budget::message_limits(&StoppedClock { left: SignedDuration::ZERO }, "SendMessage");
+    assert_eq!(nothing_left.unwrap_err().kind, CloudErrorKind::Unknown);
 }
