@@ -16,6 +16,8 @@ use whittle_units::{SignedDuration, Timestamp};
 
 /// How long a device plugin may take before the pods on a Node are asked for what the Node lacks.
 const DEVICE_PLUGIN_TIME: SignedDuration = SignedDuration::from_mins(2);
+/// The reason for which a Node is neither registered nor initialized that the API server lets nobody change.
+const NODE_REFUSED: &str = "NodeRefused";
 
 impl<P: Rights> Run<'_, P> {
     /// Handles a claim, with a report of its own.
@@ -108,7 +110,7 @@ impl<P: Rights> Run<'_, P> {
     async fn record_refused(&self, claim: Stored<Claim>, message: &str, now: Timestamp) -> Result<Stored<Claim>, HandleError> {
         tracing::warn!(claim = %claim.value.key, refusal = message, "the API server refuses the registration of a Node");
         let mut next = claim.value.clone();
-        next.note(REGISTERED, ConditionStatus::Unknown, "NodeRefused", message, now);
+        next.note(REGISTERED, ConditionStatus::Unknown, NODE_REFUSED, message, now);
         save(self.ports.store(), &claim, next).await
     }
 
@@ -199,17 +201,36 @@ impl<P: Rights> Run<'_, P> {
         Ok(lacking(claim, &[decide::with_claimed_resources(node, &there.pods)]))
     }
 
+    /// Shows why a registered Node is not initialized.
+    async fn record_lacking(
+        &self,
+        claim: &Stored<Claim>,
+        reason: &str,
+        message: &str,
+        now: Timestamp,
+    ) -> Result<Stored<Claim>, HandleError> {
+        let mut next = claim.value.clone();
+        next.note(INITIALIZED, ConditionStatus::Unknown, reason, message, now);
+        save(self.ports.store(), claim, next).await
+    }
+
     async fn initialize(&self, claim: Stored<Claim>, nodes: &[Node], report: &mut Report) -> Result<Stored<Claim>, HandleError> {
         let now = self.ports.clock().now();
         if let Some((reason, message)) = self.lacking_for_long(&claim.value, nodes, now).await? {
-            let mut next = claim.value.clone();
-            next.note(INITIALIZED, ConditionStatus::Unknown, reason, &message, now);
-            return save(self.ports.store(), &claim, next).await;
+            return self.record_lacking(&claim, reason, &message, now).await;
         }
         let node = &nodes[0];
         let labels: BTreeMap<String, String> = initialized(node).into_iter().collect();
         if !labels.is_empty() {
-            self.patch_node(node, NodePatch { labels, ..NodePatch::default() }).await?;
+            match self.patch_node(node, NodePatch { labels, ..NodePatch::default() }).await {
+                // A policy may never take the label: the claim shows that, and waits like one that lacks something.
+                Err(ClusterError::Invalid { message, .. }) => {
+                    let refusal = message.as_str();
+                    tracing::warn!(claim = %claim.value.key, refusal, "the API server refuses the initialization of a Node");
+                    return self.record_lacking(&claim, NODE_REFUSED, &message, now).await;
+                }
+                outcome => outcome?,
+            }
         }
         let ready = advance(self.ports.store(), &claim, &Event::NodeReady, now).await?;
         report_initialized(&ready.value, &node.metadata.name, now, report);

@@ -2,6 +2,7 @@ mod deletions;
 mod devices;
 mod given_up;
 mod over_sim;
+mod refused;
 mod requests;
 mod silence;
 mod too_small;
