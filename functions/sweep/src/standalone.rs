@@ -8,11 +8,12 @@ use crate::execute::Executor;
 use crate::sightings::{SIGHTING_INTERVAL, Sightings};
 use std::collections::BTreeMap;
 use whittle_api::k8s::Kind;
-use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus, Operator};
+use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodeClaimStatus};
 use whittle_api::labels;
 use whittle_api::runtime::is_label_value;
 use whittle_claims::{Claim, ClaimKey, ClaimSpec, DecisionKind, Doorbell, Lease, NodeClassRecord, mirror};
 use whittle_ec2::instance::Instance;
+use whittle_model::requirements::{custom_labels, from_requirements};
 use whittle_ports::{ClaimStore, Clock, ClusterError, HandleError, Leases, Mirrors, Queues, Report, release_lease, unless_conflict};
 use whittle_units::{ClaimName, ClusterName, Price, Timestamp};
 
@@ -93,15 +94,13 @@ pub(crate) fn claim_of(node_claim: &NodeClaim, cluster: &ClusterName, now: Times
     Claim::planned(key, meta.uid.clone(), spec, now)
 }
 
-/// Labels from single-valued requirements, overridden by the object's own; well-known ones are left to the machine. The API server does
-/// not look at the values of requirements: what is no label value labels nothing.
+/// One value for each key of its requirements that is the user's own, as on machines of NodePools, overridden by the object's labels;
+/// well-known ones are left to the machine. The API server does not look at the values of requirements: what is no label value labels
+/// nothing.
 fn labels_of(node_claim: &NodeClaim) -> BTreeMap<String, String> {
-    let is_own = |key: &str| !labels::WELL_KNOWN.contains(&labels::normalized(key));
-    let only = node_claim.spec.requirements.iter().filter_map(|requirement| match (requirement.operator, requirement.values.as_slice()) {
-        (Operator::In, [only]) if is_own(&requirement.key) && is_label_value(only) => Some((requirement.key.clone(), only.clone())),
-        _ => None,
-    });
-    let mut all: BTreeMap<String, String> = only.collect();
+    let required = from_requirements(&node_claim.spec.requirements);
+    let mut all = custom_labels(&required, |key| labels::WELL_KNOWN.contains(&key));
+    all.retain(|_, value| is_label_value(value.as_str()));
     all.extend(node_claim.metadata.labels.clone());
     all
 }

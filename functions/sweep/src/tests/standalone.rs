@@ -4,7 +4,7 @@ use super::over_sim::still;
 use super::*;
 use crate::compare::Missing;
 use futures::executor::block_on;
-use whittle_api::karpenter::{Ec2NodeClass, Requirement};
+use whittle_api::karpenter::{Ec2NodeClass, Operator, Requirement};
 use whittle_claims::{Doorbell, Phase};
 use whittle_ports::{Adapters, ClaimStore, ObjectKind, Settings};
 use whittle_sim::{Input, Simulation};
@@ -297,11 +297,34 @@ fn the_claim_has_the_spec_of_the_object_and_no_pool() {
     assert_eq!(shown.spec.requirements, object().spec.requirements);
     assert_eq!(shown.spec.resources, object().spec.resources);
     let labels: Vec<(&str, &str)> = shown.metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    // Multi-valued and well-known labels are left to the machine.
-    assert_eq!(labels, [("example.com/rack", "r7"), (labels::EC2_NODE_CLASS, "default"), ("team", "a")]);
+    // Well-known labels are left to the machine.
+    assert_eq!(labels, [("example.com/rack", "r7"), ("example.com/row", "1"), (labels::EC2_NODE_CLASS, "default"), ("team", "a")]);
     let annotations = [("note", "keep"), (labels::MANAGED, "true")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(shown.metadata.annotations, whittle_api::Shared::from(annotations));
     assert_eq!((shown.metadata.uid.as_str(), shown.metadata.owner_references.len()), ("uid-1", 0));
+}
+
+/// Pods that select by such a key would not run on it.
+#[test]
+fn a_machine_has_a_value_that_its_requirements_allow_for_each_key_of_the_users_own() {
+    let of =
+        |operator: Operator, values: &[&str]| Requirement { operator, ..Requirement::is_in("example.com/row", values.iter().copied()) };
+    let row = |requirements: Vec<Requirement>, own: Option<&str>| {
+        let mut object = object();
+        object.spec.requirements = requirements;
+        object.metadata.labels = own.map(|value| ("example.com/row".to_owned(), value.to_owned())).into_iter().collect();
+        let claim = crate::standalone::claim_of(&object, &ClusterName::new("c"), at(0));
+        claim.spec.labels.get("example.com/row").cloned()
+    };
+    let (several, others) = (of(Operator::In, &["1", "2"]), of(Operator::In, &["2", "3"]));
+    assert_eq!(row(vec![several.clone()], None).as_deref(), Some("1"));
+    assert_eq!(row(vec![several.clone(), others], None).as_deref(), Some("2"));
+    assert_eq!(row(vec![several.clone(), of(Operator::NotIn, &["1"])], None).as_deref(), Some("2"));
+    assert_eq!(row(vec![of(Operator::Gt, &["7"])], None).as_deref(), Some("8"));
+    assert_eq!(row(vec![several.clone()], Some("2")).as_deref(), Some("2"), "the object's own label is kept");
+    assert_eq!(row(vec![of(Operator::DoesNotExist, &[])], None), None);
+    assert_eq!(row(vec![several, of(Operator::In, &["3"])], None), None, "no value is allowed");
+    assert_eq!(row(Vec::new(), None), None);
 }
 
 #[test]
