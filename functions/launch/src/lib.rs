@@ -148,7 +148,7 @@ async fn due<P: Rights>(ports: P, cluster: &ClusterName, names: &[ClaimName]) ->
     let mut found = if names.is_empty() || names.len() > NAMED_MAX {
         let named: BTreeSet<&ClaimName> = names.iter().collect();
         let mut all = ports.store().list(cluster).await?;
-        all.retain(|claim| named.is_empty() || named.contains(&claim.value.key.name));
+        all.retain(|claim| if named.is_empty() { !awaits_finalizer(&claim.value) } else { named.contains(&claim.value.key.name) });
         all
     } else {
         let keys: Vec<ClaimKey> = names.iter().map(|name| ClaimKey { cluster: cluster.clone(), name: name.clone() }).collect();
@@ -161,6 +161,12 @@ async fn due<P: Rights>(ports: P, cluster: &ClusterName, names: &[ClaimName]) ->
     let now = ports.clock().now();
     found.retain(|claim| is_due(&claim.value, now));
     Ok(found)
+}
+
+/// Whether the object that a user made may lack our finalizer, so that it could vanish while its machine runs. `sweep` names the claim once
+/// it has the finalizer (ADR 0016).
+fn awaits_finalizer(claim: &Claim) -> bool {
+    claim.spec.standalone_uid.is_some() && matches!(claim.phase, Phase::Planned)
 }
 
 fn is_due(claim: &Claim, now: Timestamp) -> bool {

@@ -60,8 +60,8 @@ fn is_to_come(claim: &Claim) -> bool {
 enum Outcome {
     /// It is marked. A run of `launch` that has read it before loses it.
     Unbegun(ClaimName),
-    /// It is marked, and its launch has begun.
-    Begun,
+    /// It is marked, and its launch has begun, or is left to `sweep`.
+    Left,
     /// It got its machine first.
     Launched,
     /// It gets none, or cannot be marked.
@@ -84,7 +84,7 @@ impl<P: Rights> Run<'_, P> {
             match outcome {
                 Ok(Outcome::Unbegun(name)) => unbegun.push(name),
                 Ok(Outcome::Launched) => is_launched = true,
-                Ok(Outcome::Begun | Outcome::Over) => {}
+                Ok(Outcome::Left | Outcome::Over) => {}
                 Err(error) => tracing::warn!(%error, "a claim could not be marked for pods that wait for its launch"),
             }
         }
@@ -112,7 +112,9 @@ impl<P: Rights> Run<'_, P> {
             next.spec.is_awaited = true;
             if let Some(marked) = unless_conflict(save(self.ports.store(), &known, next).await)? {
                 let is_begun = !matches!(marked.value.phase, Phase::Planned);
-                return Ok(if is_begun { Outcome::Begun } else { Outcome::Unbegun(marked.value.key.name) });
+                // The object that a user made may lack our finalizer: `sweep` rings for its launch (ADR 0016).
+                let is_left = is_begun || marked.value.spec.standalone_uid.is_some();
+                return Ok(if is_left { Outcome::Left } else { Outcome::Unbegun(marked.value.key.name) });
             }
             let Some(changed) = readable(self.ports.store().get(&read.value.key).await)? else { break };
             known = changed;

@@ -83,6 +83,19 @@ fn a_claim_whose_taint_no_node_can_have_starts_no_machine_and_says_so() {
     }
 }
 
+/// It could vanish while its machine runs: whoever names its claim has seen our finalizer on it.
+#[test]
+fn the_claim_of_a_users_nodeclaim_is_launched_only_by_its_name() {
+    let simulation = super::repeated::with_class();
+    let of_user = keep_as(&simulation, 1, |claim| claim.spec.standalone_uid = Some("uid-1".into()));
+    let planned = keep(&simulation, 2);
+    assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+    let phases = || [&of_user, &planned].map(|claim| simulation.claim(&claim.key).phase.name());
+    assert_eq!(phases(), ["Planned", "Launched"]);
+    assert_eq!(run_over(&simulation.ports(), std::slice::from_ref(&of_user.key.name)).counted("launched"), 1);
+    assert_eq!(phases(), ["Launched", "Launched"]);
+}
+
 /// They would wait for the next tick, and everybody else's launch would have a plan made for nobody.
 #[test]
 fn a_launch_rings_for_pods_that_wait_to_know_where_it_is_and_for_no_others() {

@@ -167,6 +167,15 @@ fn claims_of_earlier_plans_are_marked_for_pods_that_came_since() {
     assert_eq!(mark(&world, &seen(&world), &waiting()), [Function::Launch], "they are marked once");
 }
 
+/// Its NodeClaim may lack our finalizer, and could vanish while its machine runs.
+#[test]
+fn the_claim_of_a_users_nodeclaim_is_marked_and_its_launch_left_to_sweep() {
+    let of_user = ClaimSpec { standalone_uid: Some("uid-1".into()), ..default_spec() };
+    let world = world();
+    world.store(&planned("a", of_user));
+    assert_eq!((mark(&world, &seen(&world), &waiting()), world.claim(&key("a")).spec.is_awaited), (Vec::new(), true));
+}
+
 /// A launch that ends while the plan is made rings for nobody, and one that has begun by then does once it ends.
 #[test]
 fn a_plan_that_is_late_for_a_launch_rings_for_the_next() {
