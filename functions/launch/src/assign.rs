@@ -1,12 +1,12 @@
 //! Which claim gets which instance. Instances come before all else: they run and cost money.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, MadeFrom};
 use crate::plan::Facts;
 use crate::{CONCURRENCY, FIRST_REGISTER_DELAY, REGISTER_RUNG_FOR, Rights, Run, machine};
 use futures::future::{join_all, try_join_all};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use whittle_api::{hashes, labels};
+use whittle_api::labels;
 use whittle_claims::{Claim, ClaimKey, DecisionKind, Doorbell, Event, Phase, Stored, step};
 use whittle_ec2::fleet::FleetInstance;
 use whittle_ports::{
@@ -220,10 +220,11 @@ fn with_instance(facts: &Facts, batch: &Batch, instance: &FleetInstance, claim: 
     let machine = machine::machine(facts, batch, instance, &claim.spec, now);
     let mut next = step(claim, &Event::FleetAnswered(machine), now)?;
     next.look_again_at = None;
-    if let Some(record) = facts.class(&batch.node_class) {
-        next.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), record.hash.clone());
-        next.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), hashes::NODE_CLASS_VERSION.to_owned());
-        next.annotations.insert(labels::INSTANCE_PROFILE_NAME.to_owned(), record.instance_profile.clone());
+    // The class may have changed since: with its new hash the machine's drift would never be seen.
+    if let Some(class) = batch.made_from.clone().or_else(|| facts.class(&batch.node_class).map(MadeFrom::of)) {
+        next.annotations.insert(labels::NODE_CLASS_HASH.to_owned(), class.hash);
+        next.annotations.insert(labels::NODE_CLASS_HASH_VERSION.to_owned(), class.hash_version);
+        next.annotations.insert(labels::INSTANCE_PROFILE_NAME.to_owned(), class.instance_profile);
     }
     Ok(next)
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use whittle_api::hashes;
 use whittle_claims::{NodeClassRecord, Record};
 use whittle_ec2::fleet::{FleetRequest, Launch, LaunchTemplate};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -45,6 +46,25 @@ pub(crate) struct Batch {
     /// started anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused_since: Option<Timestamp>,
+    /// What its machines are made from. `None` if the class was deleted, and in records of earlier releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) made_from: Option<MadeFrom>,
+}
+
+/// A node class as it was when a call was stored: the call's machines are of that one, however late a claim gets them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MadeFrom {
+    pub(crate) hash: String,
+    pub(crate) hash_version: String,
+    pub(crate) instance_profile: String,
+}
+
+impl MadeFrom {
+    pub(crate) fn of(record: &NodeClassRecord) -> Self {
+        let NodeClassRecord { hash, instance_profile, .. } = record;
+        let hash_version = hashes::NODE_CLASS_VERSION.to_owned();
+        Self { hash: hash.clone(), hash_version, instance_profile: instance_profile.clone() }
+    }
 }
 
 impl Record for Batch {

@@ -1,6 +1,6 @@
 //! The calls of new groups: several at once, and those for most machines first, because EC2 lets few through.
 
-use crate::batch::Batch;
+use crate::batch::{Batch, MadeFrom};
 use crate::call::Call;
 use crate::plan::{self, Group};
 use crate::{ABANDONED_AFTER, Rights, Run, complete_writes, has_time, oldest, unstored_call};
@@ -240,7 +240,8 @@ impl<P: Rights> Run<'_, P> {
 
     /// Stores a new call. `None` if another run stored it first: that run makes it.
     pub(crate) async fn store_batch(&self, batch: Batch, which: Call) -> Result<Option<Batch>, HandleError> {
-        let batch = Batch { looks_first: which != Call::First, ..batch };
+        let made_from = self.facts.class(&batch.node_class).map(MadeFrom::of);
+        let batch = Batch { looks_first: which != Call::First, made_from, ..batch };
         let written = unless_conflict(self.ports.store().write(self.cluster, &batch, Revision::ABSENT).await)?;
         Ok(written.map(|_| batch))
     }

@@ -280,5 +280,6 @@ pub(crate) fn batch(id: &str, members: Vec<ClaimName>, node_class: &str, launch:
         looks_first: false,
         looked_at: None,
         refused_since: None,
+        made_from: None,
     }
 }

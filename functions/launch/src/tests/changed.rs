@@ -1,10 +1,13 @@
 //! A class that changes after its last refresh.
 
 use super::over_sim::{keep, run_over};
-use super::repeated::with_class;
+use super::repeated::{revert_to_launching, with_class};
+use crate::batch::Batch;
 use futures::executor::block_on;
+use std::collections::BTreeMap;
 use whittle_api::karpenter::Ec2NodeClass;
-use whittle_claims::{NodeClassRecord, Phase};
+use whittle_api::labels;
+use whittle_claims::{Claim, NodeClassRecord, Phase};
 use whittle_ports::{RecordReader, Records};
 use whittle_sim::Function;
 use whittle_testkit::{TestWorld, at};
@@ -15,13 +18,13 @@ fn change_spec(class: &mut Ec2NodeClass) {
     class.metadata.generation = class.metadata.generation.map(|known| known + 1);
 }
 
-/// Refreshes the class.
-fn refresh(simulation: &TestWorld) {
+/// Refreshes the class, which then has this hash.
+fn refresh(simulation: &TestWorld, hash: &str) {
     let (cluster, ports) = (ClusterName::new("c"), simulation.ports());
     let class = simulation.get::<Ec2NodeClass>("gone").unwrap();
     block_on(async {
         let known = ports.read::<NodeClassRecord>(&cluster, "gone").await.unwrap().unwrap();
-        ports.write(&cluster, &NodeClassRecord { class, hash: "new".into(), ..known.value }, known.revision).await.unwrap();
+        ports.write(&cluster, &NodeClassRecord { class, hash: hash.into(), ..known.value }, known.revision).await.unwrap();
     });
 }
 
@@ -44,10 +47,36 @@ fn claims_of_a_changed_class_wait_for_its_refresh() {
     simulation.run_until(at(5));
     run_over(&simulation.ports(), &[]);
     assert_eq!(doorbells(&simulation, Function::Refresh), 0, "requested only once");
-    refresh(&simulation);
+    refresh(&simulation, "new");
     assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 2);
-    let hash = &simulation.claim(&claims[0].key).annotations[whittle_api::labels::NODE_CLASS_HASH];
+    let hash = &simulation.claim(&claims[0].key).annotations[labels::NODE_CLASS_HASH];
     assert_eq!(hash, "new", "the hash of the refreshed class");
+}
+
+/// The run that made the call died before it assigned the machine.
+#[test]
+fn a_machine_has_the_hash_of_the_class_that_its_call_was_stored_with() {
+    for (is_of_earlier_release, expected) in [(false, "old"), (true, "new")] {
+        let mut simulation = with_class();
+        refresh(&simulation, "old");
+        let claim = keep(&simulation, 1);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+        let launched = Claim { annotations: BTreeMap::new(), ..simulation.claim(&claim.key) };
+        revert_to_launching(&simulation, &launched);
+        let ports = simulation.ports();
+        for batch in block_on(ports.read_all::<Batch>(&claim.key.cluster)).unwrap() {
+            let made_from = batch.value.made_from.clone().filter(|_| !is_of_earlier_release);
+            block_on(ports.write(&claim.key.cluster, &Batch { made_from, ..batch.value }, batch.revision)).unwrap();
+        }
+        simulation.change::<Ec2NodeClass>("gone", change_spec);
+        refresh(&simulation, "new");
+        simulation.run_until(at(60));
+        run_over(&simulation.ports(), &[]);
+        let served = simulation.claim(&claim.key);
+        assert_eq!((served.phase.name(), served.instance()), ("Launched", launched.instance()), "no other was started");
+        let told = [labels::NODE_CLASS_HASH, labels::INSTANCE_PROFILE_NAME].map(|key| served.annotations[key].as_str());
+        assert_eq!(told, [expected, "p"]);
+    }
 }
 
 #[test]
