@@ -59,7 +59,8 @@ pub(crate) async fn requeue_once<P: Rights>(
 }
 
 impl<P: Rights> Run<'_, P> {
-    /// These claims keep waiting for the same call, which is retried after `delay`.
+    /// These claims keep waiting for the same call, which is retried after `delay`. One that is deleted by now is left as it is: when it is
+    /// looked at again, and rung for, is up to `terminate`.
     pub(crate) async fn keep_waiting(
         &self,
         waiting: Vec<Stored<Claim>>,
@@ -70,7 +71,7 @@ impl<P: Rights> Run<'_, P> {
         let now = self.ports.clock().now();
         let erred = Event::LaunchErred { reason: reason.as_str().to_owned(), message: message.to_owned() };
         let mut changed = Vec::new();
-        for claim in waiting {
+        for claim in waiting.into_iter().filter(|claim| claim.value.deletion.is_none()) {
             let mut next = step(&claim.value, &erred, now)?;
             next.look_again_at = now.checked_add(delay).ok();
             changed.push((claim, next));

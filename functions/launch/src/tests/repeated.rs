@@ -177,6 +177,20 @@ fn an_unknown_fleet_is_not_replaced_before_the_timeout() {
     assert_eq!(run_at(240).2, 4);
 }
 
+/// `terminate` rings for itself unless the claim says that a doorbell is due before: one of `launch` would not be its own.
+#[test]
+fn a_claim_that_is_deleted_while_its_call_is_repeated_is_left_to_its_termination() {
+    let (mut simulation, claims, _) = instances_missing_from_responses();
+    simulation.world().faults.stale_reads = 1000;
+    let requested = Event::DeletionRequested(deletion(DeletionReason::Requested, at(30)));
+    let deleted = after(&simulation.claim(&claims[1].key), &[requested], at(30));
+    assert!(matches!(deleted.phase, Phase::Launching { .. }), "{:?}", deleted.phase);
+    put(&simulation, &deleted);
+    let waits = again(&mut simulation, &claims[0].key, 60);
+    assert!(matches!(waits.phase, Phase::Launching { .. }) && waits.look_again_at > Some(at(60)), "{waits:?}");
+    assert_eq!(simulation.claim(&claims[1].key), deleted);
+}
+
 /// Changes the stored calls: a version of Whittle that writes them otherwise makes them so.
 fn change_calls(simulation: &TestWorld, cluster: &ClusterName) {
     let ports = simulation.ports();
