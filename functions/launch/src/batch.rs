@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::hashes;
 use whittle_claims::{NodeClassRecord, Record};
 use whittle_ec2::fleet::{FleetRequest, Launch, LaunchTemplate};
 use whittle_units::{ClaimName, SignedDuration, Timestamp};
@@ -61,9 +60,8 @@ pub(crate) struct MadeFrom {
 
 impl MadeFrom {
     pub(crate) fn of(record: &NodeClassRecord) -> Self {
-        let NodeClassRecord { hash, instance_profile, .. } = record;
-        let hash_version = hashes::NODE_CLASS_VERSION.to_owned();
-        Self { hash: hash.clone(), hash_version, instance_profile: instance_profile.clone() }
+        let hash_version = record.hash_version().to_owned();
+        Self { hash: record.hash.clone(), hash_version, instance_profile: record.instance_profile.clone() }
     }
 }
 

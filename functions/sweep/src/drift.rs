@@ -45,7 +45,9 @@ pub(crate) fn find_drift<'c>(
 fn rehash(claim: &mut Claim, pool: &NodePool, class: Option<&NodeClassRecord>) {
     let of_pool = (labels::NODE_POOL_HASH, labels::NODE_POOL_HASH_VERSION);
     rewrite(claim, of_pool, hashes::NODE_POOL_VERSION, || hashes::node_pool(pool));
-    if let Some(class) = class.filter(|class| !class.hash.is_empty()) {
+    // One of the release before would make the machine drifted as soon as the class is refreshed.
+    let is_todays = |class: &&NodeClassRecord| class.hash_version() == hashes::NODE_CLASS_VERSION;
+    if let Some(class) = class.filter(|class| !class.hash.is_empty()).filter(is_todays) {
         let of_class = (labels::NODE_CLASS_HASH, labels::NODE_CLASS_HASH_VERSION);
         rewrite(claim, of_class, hashes::NODE_CLASS_VERSION, || class.hash.clone());
     }
@@ -71,7 +73,7 @@ fn compare(claim: &Claim, record: &NodeClassRecord, instance: &Instance) -> Opti
     let ids = |ids: &mut dyn Iterator<Item = &String>| ids.cloned().collect::<BTreeSet<String>>();
     let class = NodeClassFacts {
         hash: record.hash.clone(),
-        hash_version: hashes::NODE_CLASS_VERSION.to_owned(),
+        hash_version: record.hash_version().to_owned(),
         images: images_for(&record.amis, &labels),
         security_groups: ids(&mut record.security_groups.iter().map(|group| &group.id)),
         subnets: ids(&mut record.subnets.iter().map(|subnet| &subnet.id)),
@@ -335,5 +337,29 @@ mod tests {
         let kept = with_drift(&aged).unwrap().annotations;
         assert_eq!((kept[labels::NODE_POOL_HASH].as_str(), kept[labels::NODE_CLASS_HASH].as_str()), ("1", "2"));
         assert_eq!((kept[labels::NODE_POOL_HASH_VERSION].as_str(), kept[labels::NODE_CLASS_HASH_VERSION].as_str()), ("v3", "v6"));
+    }
+
+    /// All nodes of the class would be replaced for an upgrade of Whittle.
+    #[test]
+    fn a_hash_of_the_release_before_is_rewritten_once_this_one_has_refreshed_the_class() {
+        let version = |value: &str| (labels::NODE_CLASS_HASH_VERSION.to_owned(), value.to_owned());
+        let mut aged = scene();
+        aged.claim.annotations.extend([(labels::NODE_CLASS_HASH.to_owned(), "2".to_owned()), version("v5")]);
+        aged.class.hash = "2".into();
+        aged.class.class.metadata.annotations.extend([version("v5")]);
+        assert_eq!(with_drift(&aged), None, "it is made from the class as it is");
+        aged.class.hash = "7".into();
+        aged.class.class.metadata.annotations.extend([version(hashes::NODE_CLASS_VERSION)]);
+        assert_eq!(with_drift(&aged).unwrap(), scene().claim, "same as a claim created by this release");
+    }
+
+    #[test]
+    fn an_edit_that_the_release_before_has_seen_is_drift() {
+        let edited = |scene: &mut Scene| {
+            scene.claim.annotations.insert(labels::NODE_CLASS_HASH_VERSION.into(), "v5".into());
+            scene.class.class.metadata.annotations.insert(labels::NODE_CLASS_HASH_VERSION.into(), "v5".into());
+            scene.class.hash = "8".into();
+        };
+        check(edited, Some("NodeClassDrift"));
     }
 }

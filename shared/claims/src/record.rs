@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use whittle_api::karpenter::{Ec2NodeClass, ResolvedAmi, ResolvedPlacementGroup, ResolvedSecurityGroup, ResolvedSubnet};
+use whittle_api::{hashes, labels};
 use whittle_units::Timestamp;
 
 /// A value that is stored under (cluster, kind, name). A reader takes every version up to its own.
@@ -109,6 +110,11 @@ impl NodeClassRecord {
     #[must_use]
     pub fn is_replaced(&self, classes: &[Ec2NodeClass]) -> bool {
         classes.iter().any(|class| Self::name_of(class) == Self::name_of(&self.class) && !self.is_of(class))
+    }
+    /// The version of its hash: that of the release which computed it, until this one has refreshed the class.
+    #[must_use]
+    pub fn hash_version(&self) -> &str {
+        self.class.metadata.annotation(labels::NODE_CLASS_HASH_VERSION).unwrap_or(hashes::NODE_CLASS_VERSION)
     }
     /// Whether machines can be launched with it.
     pub fn is_ready(&self) -> bool {

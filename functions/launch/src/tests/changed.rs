@@ -53,6 +53,24 @@ fn claims_of_a_changed_class_wait_for_its_refresh() {
     assert_eq!(hash, "new", "the hash of the refreshed class");
 }
 
+/// A hash of the release before is no hash of this one: the machine would be drifted as soon as the class is refreshed.
+#[test]
+fn a_machine_has_the_version_of_the_release_that_computed_the_hash_of_its_class() {
+    for (told, expected) in [(Some("v5"), "v5"), (None, whittle_api::hashes::NODE_CLASS_VERSION)] {
+        let simulation = with_class();
+        if let Some(told) = told {
+            simulation.change::<Ec2NodeClass>("gone", |class| {
+                class.metadata.annotations.insert(labels::NODE_CLASS_HASH_VERSION.into(), told.into());
+            });
+        }
+        refresh(&simulation, "known");
+        let claim = keep(&simulation, 1);
+        assert_eq!(run_over(&simulation.ports(), &[]).counted("launched"), 1);
+        let annotations = simulation.claim(&claim.key).annotations;
+        assert_eq!(annotations[labels::NODE_CLASS_HASH_VERSION], expected);
+    }
+}
+
 /// The run that made the call died before it assigned the machine.
 #[test]
 fn a_machine_has_the_hash_of_the_class_that_its_call_was_stored_with() {
