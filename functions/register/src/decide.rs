@@ -36,7 +36,13 @@ pub(crate) fn timeout_message(claim: &Claim) -> String {
 
 /// Whether a Node joined without the taint that keeps pods away until it has its labels.
 pub(crate) fn lacks_unregistered_taint(node: &Node) -> bool {
-    !node.metadata.labels.contains_key(labels::REGISTERED) && !node.spec.taints.iter().any(|taint| taint.key == labels::UNREGISTERED_TAINT)
+    let unregistered = unregistered();
+    !node.metadata.labels.contains_key(labels::REGISTERED) && !node.spec.taints.iter().any(|taint| taint.same(&unregistered))
+}
+
+/// The taint that a kubelet sets where it makes the Node.
+fn unregistered() -> Taint {
+    Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute)
 }
 
 /// The patch that registers a Node, or `None` when nothing is missing. `mirror_uid` is the mirror's uid in the API server;
@@ -49,7 +55,7 @@ pub(crate) fn registration(claim: &Claim, node: &Node, mirror_uid: Option<&str>)
     annotations.remove(labels::TERMINATION_TIMESTAMP);
     annotations.retain(|key, value| node.metadata.annotations.get(key) != Some(value));
     let has = |taint: &Taint| node.spec.taints.iter().any(|there| there.same(taint));
-    let unregistered = Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoExecute);
+    let unregistered = unregistered();
     // Its taints came with the label, in one patch, and whoever a startup taint waited for may have removed it since: the run that sent the
     // patch died, or the table was restored to a time before it.
     let is_done = node.metadata.label(labels::REGISTERED) == Some("true") && !has(&unregistered);

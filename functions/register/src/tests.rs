@@ -182,6 +182,9 @@ fn a_node_without_the_unregistered_taint_is_detected() {
     let mut registered = ready(node());
     registered.metadata.labels.insert(labels::REGISTERED.into(), "true".into());
     assert!(!lacks_unregistered_taint(&registered));
+    let mut other = node();
+    other.spec.taints = vec![Taint::new(labels::UNREGISTERED_TAINT, TaintEffect::NoSchedule)];
+    assert!(lacks_unregistered_taint(&other), "it is another taint, and stays after the registration");
 }
 
 #[track_caller]
