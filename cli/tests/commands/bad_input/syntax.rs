@@ -106,6 +106,24 @@ fn a_key_that_stands_twice_in_json_is_refused_as_in_yaml() {
 }
 
 #[test]
+fn of_objects_joined_without_a_line_between_them_none_is_left_out_without_a_word() {
+    let list = |name: &str| {
+        format!("apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {{name: {name}}}\nkind: List\nmetadata: {{}}\n")
+    };
+    for (joined, code, object) in
+        [(list("a") + &list("b"), 2, "List"), (format!("{WEB}{}", WEB.replace("web", "api")), 1, "Deployment \"api\"")]
+    {
+        let told =
+            format!("{object}, apiVersion: another object begins here, in the document of the one before it: put a line `---` between");
+        refused(&whittle(&["check", "-f", "-"], &joined), code, &[&told]);
+        refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &joined), 2, &[&told]);
+        refused(&whittle(&["local"], &format!("apply -f -\n{joined}EOF\n")), 2, &[&told]);
+        assert!(!err(&whittle(&["check", "-f", "-"], &joined)).contains("stands twice"), "one error for each file that was joined");
+    }
+    refused(&whittle(&["validate", "-f", "-"], &(list("a") + &list("b"))), 2, &["List, apiVersion: another object begins here"]);
+}
+
+#[test]
 fn null_among_the_items_of_a_list_is_the_same_error_to_every_command() {
     let list = |kind: &str| {
         format!(

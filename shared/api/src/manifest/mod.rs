@@ -14,7 +14,7 @@ use crate::field::{FieldError, FieldPath, Stage, Step};
 use crate::legacy::{LegacyObject, version_before};
 use crate::validate::{self, Served};
 use crate::words;
-use crate::yaml::{self, Content, Mark, Node};
+use crate::yaml::{self, Content, Entry, Mark, Node};
 pub use document::{Document, documents};
 pub use eksctl::{ClusterConfig, ClusterConfigMeta, FargateProfile, FargateSelector, IdentityMapping, ManagedNodeGroup};
 pub use error::ManifestError;
@@ -164,6 +164,13 @@ fn visit<'a>(
         return;
     }
     if let Some(items) = node.get("items").filter(|_| kind.ends_with("List")) {
+        // Of two lists in one document the items of the last one alone would be seen.
+        let repeated = if let Content::Map(entries) = &node.content { repeated_in(entries, &FieldPath::root()) } else { Vec::new() };
+        if !repeated.is_empty() {
+            let errors = repeated.into_iter().map(|fault| source.error(position_of(node, &fault.path), Some(kind), fault));
+            errors.for_each(|error| take(Err(error)));
+            return;
+        }
         let Content::List(items) = &items.content else {
             if !items.is_null() {
                 let error = FieldError::new(FieldPath::of("items"), "items is no list: write each object behind a dash");
@@ -413,18 +420,44 @@ fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
         Content::Scalar(_) => {}
         Content::List(items) => items.iter().enumerate().for_each(|(index, item)| repeated_keys(item, &path.index(index), errors)),
         Content::Map(entries) => {
-            for (position, entry) in entries.iter().enumerate() {
-                if let Some(first) = entries[..position].iter().find(|earlier| earlier.key == entry.key) {
-                    let first = first.mark.line;
-                    let message = format!(
-                        "the key stands twice in one map, first in line {first}: keep one of them, or indent what belongs to the key before it"
-                    );
-                    errors.push(FieldError::new(path.key(&entry.key), message).at(Stage::Unknown));
-                }
-                repeated_keys(&entry.value, &path.key(&entry.key), errors);
-            }
+            errors.extend(repeated_in(entries, path));
+            entries.iter().for_each(|entry| repeated_keys(&entry.value, &path.key(&entry.key), errors));
         }
     }
+}
+
+/// Keys that occur twice in one map, or in their place the one with which another object begins.
+fn repeated_in(entries: &[Entry], path: &FieldPath) -> Vec<FieldError> {
+    if path.is_root()
+        && let Some(entry) = next_object(entries)
+    {
+        return vec![FieldError::new(path.key(&entry.key), NEXT_OBJECT).at(Stage::Unknown)];
+    }
+    let mut errors = Vec::new();
+    for (position, entry) in entries.iter().enumerate() {
+        if let Some(first) = entries[..position].iter().find(|earlier| earlier.key == entry.key) {
+            let first = first.mark.line;
+            let message = format!(
+                "the key stands twice in one map, first in line {first}: keep one of them, or indent what belongs to the key before it"
+            );
+            errors.push(FieldError::new(path.key(&entry.key), message).at(Stage::Unknown));
+        }
+    }
+    errors
+}
+
+/// What helps where files were joined as they are.
+const NEXT_OBJECT: &str = "another object begins here, in the document of the one before it: put a line `---` between any two objects";
+
+/// The key with which the last object begins, where several follow one another in a document as if they were one: there is a second version
+/// and a second kind, each at the beginning of its line, as no map in braces has them.
+fn next_object(entries: &[Entry]) -> Option<&Entry> {
+    let repeats = |key: &str| 1 < entries.iter().filter(|entry| entry.key == key && entry.mark.column == 1).count();
+    if !repeats("apiVersion") || !repeats("kind") {
+        return None;
+    }
+    let begins = entries.iter().enumerate().find(|(at, entry)| entries[..*at].iter().any(|earlier| earlier.key == entry.key))?.1;
+    entries.iter().rev().find(|entry| entry.key == begins.key)
 }
 
 /// The position of a field, or of its nearest parent in the text.

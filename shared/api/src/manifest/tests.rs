@@ -192,6 +192,43 @@ fn errors_of_all_documents_are_listed_with_their_position() {
 }
 
 #[test]
+fn objects_without_a_line_between_them_are_told_what_is_missing() {
+    let node = |name: &str| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n");
+    let pool = "kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: a}\nspec: {}\n";
+    for (text, place) in [
+        (node("a") + &node("b"), "f.yaml:4:1: document 1, Node \"b\", apiVersion: "),
+        (node("a") + &node("b") + &node("c"), "f.yaml:7:1: document 1, Node \"c\", apiVersion: "),
+        (format!("# one\n---\n{pool}{}", node("b")), "f.yaml:7:1: document 1, Node \"b\", apiVersion: "),
+    ] {
+        let wanted = format!("{place}{NEXT_OBJECT}");
+        assert_eq!(refused(&text), [wanted], "{text}");
+    }
+    // Of two lists, as `kubectl get -o yaml >> FILE` joins them, none is left out without a word; nor is what stands before a list.
+    let list = |name: &str| {
+        let item = format!("- apiVersion: v1\n  kind: Node\n  metadata: {{name: {name}}}\n");
+        format!("apiVersion: v1\nitems:\n{item}kind: List\nmetadata: {{resourceVersion: \"\"}}\n")
+    };
+    for (text, line) in [(list("a") + &list("b"), 8), (node("a") + &list("b"), 4)] {
+        let wanted = format!("f.yaml:{line}:1: document 1, List, apiVersion: {NEXT_OBJECT}");
+        assert_eq!(refused(&text), std::slice::from_ref(&wanted), "{text}");
+        let found = documents("f.yaml", &text);
+        assert!(matches!(&found[..], [Err(error)] if error.to_string() == wanted), "{text}");
+    }
+    let twice = refused(r#"{"kind": "List", "apiVersion": "v1", "items": [], "items": []}"#);
+    assert!(matches!(&twice[..], [one] if one.contains("List, items: the key stands twice in one map")), "{twice:?}");
+    assert_eq!(objects_of(&(list("a") + "---\n" + &list("b"))).len(), 2);
+    // In braces it is one object, and so it is with one of the two alone.
+    for one in [
+        "{apiVersion: v1, kind: Node, metadata: {name: a},\n apiVersion: v1, kind: Node}\n",
+        "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nkind: Node\n",
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: a}\n  apiVersion: v1\n  kind: Node\n",
+    ] {
+        let errors = refused(one);
+        assert!(errors.iter().all(|error| error.contains("the key stands twice in one map, first in line ")), "{errors:?}");
+    }
+}
+
+#[test]
 fn a_list_that_is_too_long_hides_no_error_inside_it() {
     let pool = |requirements: &str| {
         format!(
