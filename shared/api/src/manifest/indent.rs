@@ -38,7 +38,8 @@ pub(super) fn explain(file: &str, text: &str, error: &YamlError) -> ManifestErro
     let is_named_so = Path::new(file).extension().is_some_and(|extension| extension == "tf");
     let is_terraform = is_named_so || at.is_some_and(|line| line.trim_start().starts_with("%{"));
     let is_stream = is_json && error.message.contains("document start") && at.is_some_and(|line| line.trim_start().starts_with('{'));
-    let is_cut_off = is_json && error.of_syntax && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof());
+    // The end of the last line is none of what was cut off, also within quotes.
+    let is_cut_off = is_json && error.of_syntax && serde_json::from_str::<IgnoredAny>(text.trim_end()).is_err_and(|error| error.is_eof());
     // Outside of braces and brackets it is text like any other.
     let is_variable = error.message.contains("flow ") && at.is_some_and(|line| line.contains("${"));
     // What is too deep or too large has no line to correct.

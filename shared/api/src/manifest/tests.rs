@@ -78,6 +78,8 @@ fn json_without_its_end_is_told_as_such_and_not_as_a_matter_of_indentation() {
         let told = told(cut);
         assert!(told.contains("this is no JSON: ") && told.ends_with("save the whole of it again, or close its brackets"), "{cut}: {told}");
     }
+    // Nor is the end of a line, which a file may have after the place where it was cut off.
+    assert!(told("{\"apiVersion\": \"v1\", \"kin\n").ends_with("close its brackets"));
     // What is wrong elsewhere has an end.
     let comma = told(&whole.replace("\"List\",", "\"List\""));
     assert!(comma.contains("this is no JSON: ") && !comma.contains("ndentation") && !comma.contains("whole"), "{comma}");
