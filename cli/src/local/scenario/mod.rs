@@ -345,6 +345,11 @@ pub fn read(path: &Path) -> Result<Scenario, ScenarioError> {
         let message = format!("the file {is}, and no scenario, which is a mapping: write the keys name and steps");
         return Err(ScenarioError::Parse { path: shown, message });
     }
+    if mapping::is_manifest(&text) {
+        let message =
+            format!("the file is a manifest, and no scenario: `whittle local -f {shown}` applies it, or a step `apply` of a scenario");
+        return Err(ScenarioError::Parse { path: shown, message });
+    }
     let mut scenario: Scenario = serde_saphyr::from_str(&text)
         .map_err(|error| ScenarioError::Parse { path: shown.clone(), message: first_line(&error.to_string()) })?;
     if let Some(message) = forged(&text).or_else(|| fault_of_head(&scenario)) {

@@ -57,4 +57,13 @@ fn a_file_that_is_no_scenario_is_told_what_one_is() {
         refused(&ended, 2, &[&wanted]);
         assert_eq!(err(&ended).matches("error").count(), 1, "{}", err(&ended));
     }
+    for text in [WEB.to_owned(), format!("# two\n---\n{WEB}---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: a}}\n")] {
+        let file = folder.file("web.yaml", &text);
+        let wanted = format!("{file}: the file is a manifest, and no scenario: `whittle local -f {file}` applies it");
+        for command in [["local", "run"], ["sim", "crash"]] {
+            refused(&whittle(&[command[0], command[1], &file], ""), 2, &[&wanted]);
+        }
+        let applied = whittle(&["local", "-f", &file], "");
+        assert!(applied.status.success() && out(&applied).contains("deployment/web created"), "{}{}", out(&applied), err(&applied));
+    }
 }
