@@ -339,6 +339,10 @@ fn is_blank(chunk: &str) -> bool {
 /// What is wrong with a map without apiVersion or kind, or with something that is no map.
 fn no_object(value: &Value) -> String {
     let keys: Vec<&str> = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+    let begins = if let [only] = &keys[..] { Some(*only) } else { value.as_str() };
+    if let Some(said) = begins.and_then(manifest::said_to_people) {
+        return said.to_owned();
+    }
     format!("an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`{}", manifest::meant_as_type(&keys))
 }
 

@@ -124,6 +124,19 @@ fn of_objects_joined_without_a_line_between_them_none_is_left_out_without_a_word
 }
 
 #[test]
+fn what_kubectl_prints_for_people_is_told_by_every_command() {
+    for (text, wanted) in [
+        ("NAME   READY\nweb-1  0/1\n", "this is a table for people, and no manifest: give what `kubectl get -o yaml` prints"),
+        ("error: the server doesn't have a resource type \"nodepools\"\n", "this is an error of a command, and no manifest"),
+        ("No resources found\n", "kubectl found no object: name other kinds"),
+    ] {
+        for command in [&["plan", "--region", "us-east-1"][..], &["consolidate"], &["compare"], &["check"], &["validate"]] {
+            refused(&whittle(&[command, &["-f", "-"]].concat(), text), 2, &[wanted]);
+        }
+    }
+}
+
+#[test]
 fn null_among_the_items_of_a_list_is_the_same_error_to_every_command() {
     let list = |kind: &str| {
         format!(

@@ -252,6 +252,21 @@ const PATCH: &str = "this is a JSON patch (RFC 6902), and no manifest: give what
 /// What helps where objects stand in a list alone, as `jq '.items'` prints them.
 const LIST: &str = "these objects need a list with a kind around them, as with `jq '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
 
+/// What helps where the document is what kubectl says to people in the place of objects. `begins`: its text, or the first key of its map.
+#[must_use]
+pub fn said_to_people(begins: &str) -> Option<&'static str> {
+    let any = |words: &[&str]| words.iter().any(|word| begins.starts_with(word));
+    if any(&["NAME ", "NAMESPACE "]) {
+        return Some("this is a table for people, and no manifest: give what `kubectl get -o yaml` prints");
+    }
+    if any(&["No resources found"]) {
+        return Some("kubectl found no object: name other kinds, or other namespaces with -n NAMESPACE or -A, and save that answer");
+    }
+    (begins == "error" || any(&["Error from server"])).then_some(AN_ERROR)
+}
+
+const AN_ERROR: &str = "this is an error of a command, and no manifest: repeat the command until it succeeds, and save that answer";
+
 /// What helps where a document is a list. `has`: whether the first of its elements has a field.
 pub fn of_list(has: impl Fn(&str) -> bool) -> &'static str {
     if has("op") && has("path") { PATCH } else { LIST }
@@ -486,8 +501,10 @@ impl Source<'_> {
         let is_map = matches!(node.content, Content::Map(_));
         let path = item.map_or_else(FieldPath::root, |item| FieldPath::of("items").index(item.index));
         let beside = no_manifest(self.file, |key| node.get(key).is_some()).filter(|_| item.is_none() && is_map);
+        let begins = if let Content::Map(entries) = &node.content { entries.first().map(|entry| entry.key.as_str()) } else { node.text() };
         let message = match item {
             _ if let Some(beside) = beside => beside.to_owned(),
+            None if let Some(said) = begins.and_then(said_to_people) => said.to_owned(),
             _ if let Content::Map(entries) = &node.content => {
                 let both = "`apiVersion: karpenter.sh/v1` and `kind: NodePool`";
                 let meant = meant_as_type(&entries.iter().map(|entry| entry.key.as_str()).collect::<Vec<_>>());

@@ -140,6 +140,24 @@ fn what_people_give_for_a_manifest_is_an_error_that_says_how_to_make_one_of_it()
 }
 
 #[test]
+fn what_kubectl_says_to_people_is_told_from_a_manifest() {
+    for (text, wanted) in [
+        ("NAME   READY   STATUS\nweb-1  0/1     Pending\n", "this is a table for people"),
+        ("NAMESPACE   NAME   READY\ndefault     web-1  0/1\n", "give what `kubectl get -o yaml` prints"),
+        ("Error from server (NotFound): pods \"web\" not found\n", "this is an error of a command"),
+        ("error: the server doesn't have a resource type \"nodepools\"\n", "repeat the command until it succeeds"),
+        ("No resources found in default namespace.\n", "kubectl found no object"),
+    ] {
+        let errors = refused(text);
+        assert!(matches!(&errors[..], [one] if one.contains(wanted)), "{errors:?}");
+    }
+    for other in ["NAMES\n", "name: a\nerror: b\n", "Errors\n"] {
+        assert!(!refused(other)[0].contains("kubectl") && !refused(other)[0].contains("an error of"), "{other}");
+    }
+    assert!(read("f.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: error}\nerror: a\n").is_ok());
+}
+
+#[test]
 fn an_item_that_is_no_object_is_an_error_that_names_its_list_and_place() {
     let list = |items: &str| refused(&format!("apiVersion: v1\nkind: PodList\nitems: [{items}]\n"));
     let pod = "{metadata: {name: a}, spec: {containers: [{name: c}]}}";
