@@ -269,6 +269,29 @@ fn a_list_that_is_too_long_hides_no_error_inside_it() {
     assert!(errors.len() == 1 && errors[0].contains("requirements: a list is needed here, not an object"), "{errors:?}");
 }
 
+#[test]
+fn what_stands_in_the_place_of_a_list_is_told_how_it_becomes_one() {
+    let refused_pool = |spec: &str| {
+        refused(&format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: a}}\nspec: {{template: {{spec: {{nodeClassRef: {{group: \
+             karpenter.k8s.aws, kind: EC2NodeClass, name: a}}, {spec}}}}}}}\n"
+        ))
+    };
+    let spot = "requirements: [{key: karpenter.sh/capacity-type, operator: In, values: spot}]";
+    for (spec, wanted) in [
+        (spot, "requirements[0].values: a list is needed here, not \"spot\": write it in brackets, as [\"spot\"]"),
+        ("requirements: [{key: a, operator: Gt, values: 2}]", "values: a list is needed here, not 2: write it in brackets, as [\"2\"]"),
+        (
+            "requirements: [], taints: {key: a, effect: NoSchedule}",
+            "taints: a list is needed here, not an object: put a dash before its first field",
+        ),
+        ("requirements: spot", "requirements: a list is needed here, not \"spot\""),
+    ] {
+        let errors = refused_pool(spec);
+        assert!(errors.iter().any(|error| error.ends_with(wanted)), "{wanted} in {errors:?}");
+    }
+}
+
 mod any_input {
     use super::super::*;
     use crate::legacy::{ConvertOptions, Purpose, convert};

@@ -30,7 +30,7 @@ pub(crate) fn check(schema: &Schema, value: &Value, path: &FieldPath, errors: &m
         },
         Shape::List { items, min, max, list_type } => match value {
             Value::Array(list) => elements(items, (*min, *max), *list_type == Some(ListType::Set), list, path, errors),
-            _ => errors.push(wrong_type(path, "a list", value)),
+            _ => errors.push(no_list(items, value, path)),
         },
         Shape::Text { pattern, min, max, one_of } => match value {
             Value::String(text) => string(text, *pattern, (*min, *max), one_of, path, errors),
@@ -278,6 +278,23 @@ fn no_text(pattern: Option<&'static str>, one_of: &[&str], value: &Value, path: 
         Some(remedy) => FieldError::new(path.clone(), format!("text is needed here, not {text}: {remedy}")).at(Stage::Type),
         None => error,
     }
+}
+
+/// The longest value that an error writes a second time, as it should be.
+const REWRITTEN_MAX: usize = 64;
+
+/// The error about a value that is no list, and how it becomes one if it may be meant as its only element.
+fn no_list(items: &Schema, value: &Value, path: &FieldPath) -> FieldError {
+    let error = wrong_type(path, "a list", value);
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let remedy = match (&items.shape, value) {
+        (Shape::Text { .. }, Value::String(_) | Value::Number(_) | Value::Bool(_)) if text.len() <= REWRITTEN_MAX => {
+            format!(": write it in brackets, as [{text:?}]")
+        }
+        (Shape::Object(_), Value::Object(_)) => ": put a dash before its first field".to_owned(),
+        _ => return error,
+    };
+    FieldError::new(path.clone(), error.message + &remedy).at(Stage::Type)
 }
 
 fn wrong_type(path: &FieldPath, wanted: &str, value: &Value) -> FieldError {
