@@ -303,7 +303,17 @@ pub fn usage(answer: &clap::Error, color: Color) -> ExitCode {
     {
         print_error(format_args!("note: files are named with -f: -f {word}"));
     }
+    if answer.kind() == ErrorKind::UnknownArgument && takes_files_alone(&text, answer.get(ContextKind::InvalidArg)) {
+        print_error(format_args!("note: this command takes its files without -f"));
+    }
     code
+}
+
+/// Whether an argument is `-f`, and the usage in the answer ends with files that no option names.
+fn takes_files_alone(answer: &str, argument: Option<&ContextValue>) -> bool {
+    let Some(ContextValue::String(word)) = argument else { return false };
+    let has_files = answer.lines().any(|line| line.starts_with("Usage: ") && line.ends_with("..."));
+    has_files && matches!(word.as_str(), "-f" | "--filename")
 }
 
 /// Prints a help text.

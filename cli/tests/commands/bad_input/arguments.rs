@@ -59,6 +59,13 @@ fn a_file_without_its_option_is_told_how_it_is_named() {
     for command in ["plan", "consolidate", "compare", "explain"] {
         refused(&whittle(&[command, &file], ""), 2, &[&format!("note: files are named with -f: -f {file}")]);
     }
+    // And the other way round.
+    for command in [&["savings"][..], &["local", "run"], &["sim", "crash"], &["sim", "storm"]] {
+        refused(&whittle(&[command, &["-f", &file]].concat(), ""), 2, &["note: this command takes its files without -f"]);
+    }
+    let none = whittle(&["schema", "-f", &file], "");
+    refused(&none, 2, &["unexpected argument '-f'"]);
+    assert!(!err(&none).contains("note: "), "{}", err(&none));
 }
 
 #[test]
