@@ -44,7 +44,8 @@ pub(super) fn lead(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs:
     let besides = plan.machine_costs.filter(|besides| besides.cost > Price::ZERO);
     let with = besides.map(|besides| format!("; {} with what machines cost besides", plan.price() + besides.cost)).unwrap_or_default();
     let machines = counted(plan.claims.len(), "new machine");
-    let mut lines = vec![format!("{} of {} pods placed, {machines}, {}{with}", plan.scheduled(), plan.pods, plan.price())];
+    let none = if plan.pods == 0 { ": there is no pod to place" } else { "" };
+    let mut lines = vec![format!("{} of {} pods placed, {machines}, {}{with}{none}", plan.scheduled(), plan.pods, plan.price())];
     lines.extend(costs.text().lines().map(str::to_owned));
     lines.extend(plan.lower_bound.filter(|_| !plan.claims.is_empty()).map(|bound| at_least(plan.price(), bound, besides)));
     lines.extend(plan.narrower.map(|other| passed_over(&other)));

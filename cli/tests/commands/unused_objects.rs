@@ -257,7 +257,9 @@ fn a_gated_pod_is_planned_once_its_gates_are_gone() {
     let pod = |more: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: g}}\nspec: {{{more}containers: [{{name: c}}]}}\n");
     let told = |command: &[&str], more: &str| out(&answered(command, &format!("{}{}", pod(more), pool(""))));
     let gates = "schedulingGates: [{name: quota}], ";
-    assert!(told(&["plan"], gates).starts_with("0 of 0 pods placed"), "{}", told(&["plan"], gates));
+    let nothing = "0 of 0 pods placed, 0 new machines, $0.0000/h: there is no pod to place\n";
+    assert!(told(&["plan"], gates).starts_with(nothing), "{}", told(&["plan"], gates));
+    assert!(!told(&["plan"], "").contains("no pod to place"), "{}", told(&["plan"], ""));
     let noted = err(&planned(&format!("{}{}", pod(gates), pool(""))));
     assert!(noted.contains("note: 1 pod is held back by spec.schedulingGates: nothing is planned"), "{noted}");
     assert!(told(&["explain", "g"], gates).contains("its spec.schedulingGates hold it back"), "{}", told(&["explain", "g"], gates));
