@@ -245,7 +245,7 @@ fn pod_answer(pod: &Pod, read: &Manifests, offered: &InstanceTypesByPool, packin
             document(value)
         }
         (None, Format::Text) => {
-            let text = pod_text(pod, &plan, &known);
+            let text = pod_text(pod, &named_first(plan.clone(), pod), &known);
             let startup = besides::startup_taints(pod, &read.objects, &text);
             let text = text + &startup;
             let waits = plan.left_out.iter().any(|left| has(std::slice::from_ref(&left.pod), pod));
@@ -328,6 +328,17 @@ impl Move {
 
 fn has(list: &[PodRef], pod: &Pod) -> bool {
     list.iter().any(|p| p.namespace == pod.metadata.namespace && p.name == pod.metadata.name)
+}
+
+/// A plan in which a pod is the first of those of its new machine, if it would not be among the few that are named.
+fn named_first(mut plan: Plan, pod: &Pod) -> Plan {
+    for claim in &mut plan.claims {
+        let at = claim.pods.iter().position(|one| has(std::slice::from_ref(one), pod));
+        if let Some(at) = at.filter(|at| text::NAMED <= *at) {
+            claim.pods[..=at].rotate_right(1);
+        }
+    }
+    plan
 }
 
 fn pod_text(pod: &Pod, plan: &Plan, known: &Known<'_>) -> String {

@@ -11,7 +11,7 @@ use whittle_solver::PreferenceCost;
 use whittle_units::Price;
 
 /// The maximum number of pods that are named; more are only counted.
-const NAMED: usize = 5;
+pub(crate) const NAMED: usize = 5;
 
 pub(crate) fn text(plan: &Plan, preference_cost: Option<&PreferenceCost>, costs: &Costs) -> String {
     let mut out = lead(plan, preference_cost, costs).iter().map(|line| format!("{line}\n")).collect::<String>();

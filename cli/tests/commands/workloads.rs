@@ -41,6 +41,18 @@ fn planned(options: &[&str], documents: &[String], pods: &str, says: &str) -> St
 }
 
 #[test]
+fn the_pod_that_is_explained_is_named_among_those_of_its_machine() {
+    let (web, pool) = (workload("Deployment", "web", "replicas: 9, "), seed("004-provisioner-default.yaml"));
+    for (pod, pods) in [
+        ("web-9", "default/web-9, default/web-1, default/web-2, default/web-3, default/web-4, and 4 more"),
+        ("web-5", "default/web-1, default/web-2, default/web-3, default/web-4, default/web-5, and 4 more"),
+    ] {
+        let output = whittle(&["explain", pod, "-f", "-", "-f", &pool, "--region", "us-east-1"], &web);
+        assert!(out(&output).contains(&format!("\n  pods: {pods}\n")), "{pod}: {}{}", out(&output), err(&output));
+    }
+}
+
+#[test]
 fn the_pods_of_workloads_are_planned() {
     let deployment = [workload("Deployment", "web", "replicas: 5, ")];
     planned(&[], &deployment, "5 of 5", "Deployment default/web: 5 pods that are not among the manifests, planned as pending");
