@@ -55,6 +55,7 @@ pub(super) enum Verb {
     Uncordon(NodesArgs),
     /// Let time pass, such as 30s, 10m, 1h30m or 1d, and print what happens
     Advance {
+        /// How long: numbers with units, such as 30s, 10m, 1h30m or 1d
         #[arg(value_name = "TIME", allow_hyphen_values = true)]
         span: String,
     },
@@ -80,11 +81,13 @@ pub(super) enum Verb {
     },
     /// Whether Whittle acts, or only decides and reports (shadow); without a value, which of them it does
     Mode {
+        /// What it does from now on
         #[arg(value_enum)]
         mode: Option<Mode>,
     },
     /// Why a pod, node, Deployment or pool is as it is, or why it went
     Explain {
+        /// NAME, KIND NAME or KIND/NAME
         #[arg(required = true, num_args = 1..=2, value_name = "POD|NODE|KIND/NAME")]
         name: Vec<String>,
     },
@@ -196,6 +199,7 @@ pub(super) struct ScaleArgs {
     /// deployment NAME… or deployment/NAME…
     #[arg(required = true, value_name = "OBJECT")]
     pub(super) objects: Vec<String>,
+    /// How many pods each of them is to have
     #[arg(long, allow_hyphen_values = true, value_name = "NUMBER")]
     pub(super) replicas: String,
 }
@@ -258,6 +262,7 @@ pub(super) struct GetArgs {
     /// KIND[,KIND] [NAME…] or KIND/NAME…; `all` for workloads and their pods
     #[arg(required = true, value_name = "OBJECT")]
     pub(super) objects: Vec<String>,
+    /// How to print: with more columns, as manifests, or the names alone
     #[arg(short, long, value_enum)]
     pub(super) output: Option<Format>,
     /// In all namespaces

@@ -158,6 +158,18 @@ mod tests {
     }
 
     #[test]
+    fn every_argument_of_a_command_says_what_it_is() {
+        fn gather(command: &clap::Command, silent: &mut Vec<String>) {
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set() && argument.get_help().is_none());
+            silent.extend(shown.map(|argument| format!("{} {}", command.get_name(), argument.get_id())));
+            command.get_subcommands().for_each(|below| gather(below, silent));
+        }
+        let mut silent = Vec::new();
+        gather(&Line::command(), &mut silent);
+        assert_eq!(silent, Vec::<String>::new());
+    }
+
+    #[test]
     fn verbs_kinds_names_options_and_files_are_completed() {
         assert_eq!(completed("adv"), ["advance "]);
         assert_eq!(completed("kubectl sc"), ["scale "]);

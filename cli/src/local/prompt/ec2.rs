@@ -16,6 +16,7 @@ use whittle_units::InstanceId;
 pub(super) enum Ec2 {
     /// What EC2 has: instances, launch-templates, instance-profiles, images, subnets, security-groups, types, stock-outs
     Show {
+        /// Which list
         #[arg(value_enum, value_name = "WHAT")]
         what: Shown,
         /// Only those whose id, name or type contains this
@@ -24,6 +25,7 @@ pub(super) enum Ec2 {
     },
     /// Everything about a node's machine, and what it was launched with: user data, image, metadata options, disks
     Describe {
+        /// Name of a node, or id of an instance or a launch template
         #[arg(value_name = "NODE|INSTANCE|LAUNCH-TEMPLATE")]
         name: String,
     },
@@ -33,19 +35,22 @@ pub(super) enum Ec2 {
     Restock(PoolArgs),
     /// An event about a node's machine that only announces something
     Announce {
+        /// What is announced
         #[arg(value_enum)]
         event: Announced,
-        /// Of a machine that is gone its id
+        /// Name of a node, or id of an instance; of a machine that is gone its id
         #[arg(value_name = "NODE|INSTANCE")]
         node: String,
     },
     /// Somebody else terminates a node's machine
     Terminate {
+        /// Name of the node
         #[arg(value_name = "NODE")]
         node: String,
     },
     /// Somebody else stops a node's machine, which stays in EC2 until it is terminated
     Stop {
+        /// Name of the node
         #[arg(value_name = "NODE")]
         node: String,
     },
@@ -103,8 +108,10 @@ pub(super) struct PoolArgs {
     /// Such as m5.large; all types without one
     #[arg(value_name = "TYPE")]
     instance_type: Option<String>,
+    /// Such as us-east-1a; all zones without one
     #[arg(short, long)]
     zone: Option<String>,
+    /// All capacity types without one
     #[arg(short, long, value_parser = ["spot", "on-demand", "reserved"])]
     capacity_type: Option<String>,
 }
@@ -122,8 +129,10 @@ pub(super) struct ImageArgs {
     /// Such as ami-0123456789abcdef0
     #[arg(value_name = "ID")]
     id: String,
-    #[arg(long, default_value = "")]
+    /// Name, for terms that have one
+    #[arg(long, default_value = "", hide_default_value = true)]
     name: String,
+    /// For which machines it is
     #[arg(long, value_parser = ["x86_64", "arm64"], default_value = "x86_64")]
     architecture: String,
     /// The account that owns it; without one it is the simulated one
@@ -145,7 +154,8 @@ pub(super) struct GroupArgs {
     /// Such as sg-0123456789abcdef0
     #[arg(value_name = "ID")]
     id: String,
-    #[arg(long, default_value = "")]
+    /// Name, for terms that have one
+    #[arg(long, default_value = "", hide_default_value = true)]
     name: String,
     /// KEY=VALUE; may be repeated
     #[arg(long = "tag", value_name = "KEY=VALUE")]
