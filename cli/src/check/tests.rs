@@ -108,7 +108,7 @@ fn variables_in_other_objects_are_read_from_the_manifests_or_named() {
 }
 
 #[test]
-fn an_amount_of_bytes_in_thousandths_is_remarked_and_valid() {
+fn an_amount_of_bytes_that_is_hardly_meant_is_remarked_and_valid() {
     let text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {containers: [{name: c, resources: {requests: \
                 {memory: 512m}}}]}}}\n";
     let checked = |text: &str| {
@@ -122,6 +122,14 @@ fn an_amount_of_bytes_in_thousandths_is_remarked_and_valid() {
     assert!(code == ExitCode::SUCCESS && out.contains(wanted), "{out}");
     let (_, huge) = checked(&text.replace("512m", "1e400"));
     assert!(!huge.contains("part of a byte"), "{huge}");
+    let (code, bytes) = checked(&text.replace("512m", "512"));
+    let wanted =
+        "resources.requests.memory: 512 is less than 1Ki, as a number without a suffix counts bytes: write it with one, such as 512Mi";
+    assert!(code == ExitCode::SUCCESS && bytes.contains(wanted), "{bytes}");
+    for enough in ["0", "1Ki", "1024", "134217728", "1e400"] {
+        let (_, out) = checked(&text.replace("512m", enough));
+        assert!(!out.contains("warning: "), "{enough}: {out}");
+    }
 }
 
 /// What `check` prints of manifests on its standard input.

@@ -23,7 +23,7 @@ pub(super) fn remarks(object: &Object) -> Vec<String> {
     };
     let kind = object.type_meta().1;
     let of_affinity = |spec| old_nodes_only(at, spec).into_iter().chain(empty_terms(at, spec)).chain(comparisons(at, spec));
-    let of_spec = spec.into_iter().flat_map(|spec| of_affinity(spec).chain(parts_of_bytes(at, spec)).chain(misspelt_values(at, spec)));
+    let of_spec = spec.into_iter().flat_map(|spec| of_affinity(spec).chain(few_bytes(at, spec)).chain(misspelt_values(at, spec)));
     let unprotected = match kind {
         Node::KIND => protection::of_nodes(at, metadata.annotation(labels::DO_NOT_DISRUPT)),
         _ => protection::of_pods(at, metadata),
@@ -131,25 +131,28 @@ fn is_whole_number(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_digit()) && value.parse::<i64>().is_ok()
 }
 
-/// Amounts of bytes that are no whole number: `512m` are not quite one byte, where `512Mi` was meant.
-fn parts_of_bytes(at: &str, spec: &PodSpec) -> Vec<String> {
+/// Fewer bytes than anything needs.
+const BYTES_MIN: Quantity = Quantity::from_units(1024);
+
+/// Amounts of bytes that hardly anybody means: `512m` are not quite one byte and `512` are that many, where `512Mi` was meant.
+fn few_bytes(at: &str, spec: &PodSpec) -> Vec<String> {
     let lists = [("containers", &spec.containers), ("initContainers", &spec.init_containers)];
     let containers = lists.into_iter().flat_map(|(field, list)| list.iter().enumerate().map(move |(number, one)| (field, number, one)));
     let mut found = Vec::new();
     for (field, number, container) in containers {
         let Some(resources) = &container.resources else { continue };
         for (part, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
-            // The largest amount stands for everything above it.
-            let odd = amounts.iter().filter(|(name, amount)| {
-                ["memory", "ephemeral-storage"].contains(name) && *amount < Quantity::MAX && amount.milli() % 1000 != 0
-            });
-            found.extend(odd.map(|(name, amount)| {
-                format!(
-                    "{at}spec.{field}[{number}].resources.{part}.{name}: {} is part of a byte, as m stands for thousandths: write a whole \
-                     number, such as 512Mi",
-                    amount.text_of(name)
-                )
-            }));
+            for (name, amount) in amounts.iter().filter(|(name, _)| ["memory", "ephemeral-storage"].contains(name)) {
+                // The largest amount stands for everything above it.
+                let wrong = if amount < Quantity::MAX && amount.milli() % 1000 != 0 {
+                    Some("is part of a byte, as m stands for thousandths: write a whole number, such as 512Mi")
+                } else {
+                    let few = !amount.is_zero() && amount < BYTES_MIN;
+                    few.then_some("is less than 1Ki, as a number without a suffix counts bytes: write it with one, such as 512Mi")
+                };
+                let told = |wrong: &str| format!("{at}spec.{field}[{number}].resources.{part}.{name}: {} {wrong}", amount.text_of(name));
+                found.extend(wrong.map(told));
+            }
         }
     }
     found

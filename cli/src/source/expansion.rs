@@ -266,6 +266,25 @@ pub(super) fn almost_no_memory(pods: &[Pod]) -> Option<String> {
     ))
 }
 
+/// More CPUs than almost any container asks for: `500` of them are mostly `500m`.
+const CPUS_MANY: Quantity = Quantity::from_units(100);
+
+/// That pods ask for very many CPUs, as where `m` was left out: only the largest machines have as many.
+pub(super) fn very_many_cpus(pods: &[Pod]) -> Option<String> {
+    let asked = |pod: &Pod| {
+        let mut amounts = pod.spec.containers.iter().filter_map(|one| one.resources.as_ref()?.requests.0.get("cpu").copied());
+        amounts.find(|cpus| CPUS_MANY <= *cpus)
+    };
+    let mut large = pods.iter().filter_map(|pod| Some((pod, asked(pod)?)));
+    let (first, cpus) = large.next()?;
+    let pods = counted(1 + large.count(), "pod");
+    let name = first.metadata.key();
+    Some(format!(
+        "{pods} of workloads with 100 CPUs or more in resources.requests of a container, such as {name} with {cpus}: if thousandths were \
+         meant, write m behind the number, as in 500m"
+    ))
+}
+
 /// Takes away the pods that changed workloads have no more after their rollout: those of another template, and those beyond their replicas.
 fn roll_out(makers: &[PodMaker], sets: &BTreeMap<Key, String>, pods: &mut Vec<Pod>, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();

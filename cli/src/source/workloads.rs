@@ -4,7 +4,7 @@
 use super::autoscalers::Autoscalers;
 use super::documents::Document;
 use super::error::ReadError;
-use super::expansion::{Added, PodMaker, Replicas, almost_no_memory, expand, without_requests};
+use super::expansion::{Added, PodMaker, Replicas, almost_no_memory, expand, very_many_cpus, without_requests};
 use super::limit_ranges::{LimitRange, LimitRanges};
 use super::manifests::MetadataDefaults;
 use super::runtime_classes::RuntimeClasses;
@@ -172,6 +172,7 @@ impl WorkloadManifests {
         self.limit_ranges.admit(&mut expanded.pods);
         expanded.notes.extend(without_requests(&expanded.pods));
         expanded.notes.extend(almost_no_memory(&expanded.pods));
+        expanded.notes.extend(very_many_cpus(&expanded.pods));
         pods.append(&mut expanded.pods);
         self.selectors.owners.append(&mut expanded.owners);
         notes.append(&mut expanded.notes);

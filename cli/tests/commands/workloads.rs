@@ -129,6 +129,19 @@ fn pods_that_ask_for_almost_no_memory_are_counted() {
 }
 
 #[test]
+fn pods_that_ask_for_very_many_cpus_are_counted() {
+    let with = |cpus: &str| workload("Deployment", "web", "replicas: 2, ").replace("{cpu: 1}", &format!("{{cpu: {cpus}}}"));
+    for cpus in ["100", "500", "500000m"] {
+        let said = planned(&[], &[with(cpus)], "0 of 2", "note: 2 pods of workloads with 100 CPUs or more in resources.requests");
+        assert!(said.contains("such as default/web-1 with ") && said.contains("write m behind the number, as in 500m"), "{said}");
+    }
+    for cpus in ["99", "500m", "1"] {
+        let said = err(&run(&["plan"], &[with(cpus)]));
+        assert!(!said.contains("100 CPUs"), "{cpus}: {said}");
+    }
+}
+
+#[test]
 fn containers_without_requests_have_those_of_their_namespace() {
     let web = workload("Deployment", "web", "replicas: 2, ").replace("{requests: {cpu: 1}}", "{}");
     let range = |amount: &str| {
