@@ -210,15 +210,13 @@ fn repeated(located: &[Located<Object>]) -> Vec<String> {
     for one in located.iter().filter(|one| !one.value.key().is_empty()) {
         let before = *first.entry(identity(&one.value)).or_insert(one);
         if before.value != one.value {
-            found.push(format!(
-                "{} {:?} is given twice, and differently: in {}, document {} and in {}, document {}; leave one of them out",
-                one.value.type_meta().1,
-                one.value.key(),
-                before.file,
-                before.document,
-                one.file,
-                one.document
-            ));
+            let place = |one: &Located<Object>| format!("{}, document {}", one.file, one.document);
+            let places = match (place(before), place(one)) {
+                (first, second) if first == second => format!("two items of the list in {first}, lines {} and {}", before.line, one.line),
+                (first, second) => format!("in {first} and in {second}"),
+            };
+            let (kind, key) = (one.value.type_meta().1, one.value.key());
+            found.push(format!("{kind} {key:?} is given twice, and differently: {places}; leave one of them out"));
         }
     }
     found

@@ -149,7 +149,10 @@ pub(crate) fn tell_apart(found: &mut ParsedDocuments, changed: bool) -> Option<S
             true => "",
             false => ", or name the file that is to count with --changed instead of -f",
         };
-        let places = format!("in {} and in {}", before.place(), item.place());
+        let places = match (before.place(), item.place()) {
+            (one, other) if one == other => format!("two items of the list in {one}"),
+            (one, other) => format!("in {one} and in {other}"),
+        };
         conflicts.push(format!("{} is given twice, and differently: {places}; leave one of them out{what_if}", identity.shown()));
     }
     let mut kept = (0..items.len()).map(|at| !dropped.contains(&at)).collect::<Vec<_>>().into_iter();

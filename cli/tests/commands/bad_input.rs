@@ -349,4 +349,10 @@ fn settings_that_plan_refuses_and_objects_that_differ_are_told_by_check() {
     refused(&whittle(&["check", "-f", "-"], &twice), 1, &wanted);
     refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &twice), 2, &wanted);
     assert!(!out(&whittle(&["check", "-f", "-"], &format!("{WEB}---\n{WEB}"))).contains("given twice"));
+    let items =
+        "- {apiVersion: v1, kind: Node, metadata: {name: a}}\n- {apiVersion: v1, kind: Node, metadata: {name: a, labels: {b: c}}}\n";
+    let list = format!("apiVersion: v1\nkind: List\nitems:\n{items}");
+    let wanted = "Node \"a\" is given twice, and differently: two items of the list in standard input, document 1";
+    refused(&whittle(&["check", "-f", "-"], &list), 1, &[&format!("{wanted}, lines 4 and 5; leave one of them out")]);
+    refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], &list), 2, &[&format!("{wanted}; leave one of them out")]);
 }
