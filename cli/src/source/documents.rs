@@ -3,7 +3,6 @@
 use super::acceptance::{Judged, REPLICAS_MAX, faults_of, too_many};
 use super::error::ReadError;
 use super::identity::Identity;
-use super::old_scalars;
 use crate::threads::joined;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -143,9 +142,8 @@ impl ParsedDocuments {
         let (number, lines_before) = (*number, *lines_before);
         // Dumps of whole clusters are large, and JSON parses faster.
         let json = if chunk.trim_start().starts_with('{') { super::unique::json(chunk).ok() } else { None };
-        let value = match json.map_or_else(|| yaml(chunk), Ok) {
-            Ok(value) => value,
-            Err(fault) => return self.refused.extend(yaml_errors(path, number, lines_before, chunk, fault)),
+        let Some(value) = json.or_else(|| manifest::json_of(chunk)) else {
+            return self.refused.extend(yaml_errors(path, number, lines_before, chunk));
         };
         let (mut values, mut faults) = (Vec::new(), Vec::new());
         let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
@@ -270,62 +268,17 @@ fn separates(line: &str) -> bool {
     line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
 }
 
-/// Values per document: ten times as many as the dump of a large cluster has.
-const VALUES_MAX: usize = 20_000_000;
-
-/// Why a text is not YAML, and where.
-struct YamlError {
-    mark: Option<Mark>,
-    message: String,
-    /// Whether a number is the reason that no float can hold.
-    is_large_number: bool,
-}
-
-/// A document as JSON, by the rules of kubectl: those of YAML 1.1.
-fn yaml(text: &str) -> Result<Value, YamlError> {
-    let unreadable = match fast_yaml(text) {
-        Ok(value) if !old_scalars::any(text) => return Ok(value),
-        Ok(_) => {
-            YamlError { mark: None, message: "by YAML 1.1 it has a key twice, or a value that is none".to_owned(), is_large_number: false }
-        }
-        // For kubectl 1e400 is a text, as a quantity may be one.
-        Err(fault) if fault.is_large_number => fault,
-        Err(fault) => return Err(fault),
-    };
-    manifest::json_of(text).ok_or(unreadable)
-}
-
-/// The same by the rules of YAML 1.2, in a third of the time.
-fn fast_yaml(text: &str) -> Result<Value, YamlError> {
-    let options = serde_saphyr::options! {
-        strict_booleans: true,
-        with_snippet: false,
-        budget: serde_saphyr::budget! {
-            max_nodes: VALUES_MAX,
-            max_events: 2 * VALUES_MAX,
-            max_total_scalar_bytes: text.len().max(1 << 20) * 2,
-        },
-    };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-        let place = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let mark = error.location().map(|at| Mark { line: place(at.line()), column: place(at.column()) });
-        let is_large_number = matches!(error.without_snippet(), serde_saphyr::Error::NonFiniteFloat { .. });
-        YamlError { mark, message: error.to_string(), is_large_number }
-    })
-}
-
 /// The text of a document after as many empty lines as precede it in its file.
 fn at_original_lines(lines_before: usize, text: &str) -> String {
     format!("{}{text}", "\n".repeat(lines_before))
 }
 
-/// The errors of a chunk that is not YAML. The manifest reader knows likely causes and their positions.
-fn yaml_errors(path: &str, number: usize, lines_before: usize, chunk: &str, fault: YamlError) -> Vec<String> {
+/// The errors of a chunk that is not YAML, or has a key twice. The manifest reader knows likely causes and their positions.
+fn yaml_errors(path: &str, number: usize, lines_before: usize, chunk: &str) -> Vec<String> {
     let mut faults = manifest::read(path, &at_original_lines(lines_before, chunk)).err().unwrap_or_default();
     if faults.is_empty() {
-        let mark = fault.mark.map(|mark| Mark { line: lines_before + mark.line, ..mark });
-        let message = format!("this YAML cannot be read: {}: correct this place, the document does not count until then", fault.message);
-        faults.push(ManifestError { file: path.to_owned(), document: number, mark, object: None, field: FieldPath::root(), message });
+        let message = "this YAML has a key twice in one map: keep one of them, the document does not count until then".to_owned();
+        faults.push(ManifestError { file: path.to_owned(), document: number, mark: None, object: None, field: FieldPath::root(), message });
     }
     faults.iter_mut().for_each(|fault| fault.document = number);
     faults.iter().map(ToString::to_string).collect()

@@ -6,7 +6,6 @@
 // From arguments to documents.
 pub mod files; // the one reader of files
 mod documents; // splits texts, and finds the errors of each document separately
-mod old_scalars; // what YAML 1.1 reads differently
 pub(crate) mod unique; // JSON in which no key stands twice
 mod error; // errors of unreadable input
 

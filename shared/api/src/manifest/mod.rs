@@ -22,6 +22,7 @@ pub use misspelt::{meant_as_type, misspelt};
 pub use object::Object;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use whittle_units::fnv1a;
 
 /// A value with its position in a file.
@@ -45,11 +46,7 @@ type Reader = fn(Value) -> Result<Object, FieldError>;
 /// `None` if that is wrong about it which [`read`] tells: it is no YAML, or has a key twice.
 #[must_use]
 pub fn json_of(text: &str) -> Option<Value> {
-    let documents = yaml::documents(text).ok()?;
-    let first = documents.first()?;
-    let mut repeated = Vec::new();
-    repeated_keys(first, &FieldPath::root(), &mut repeated);
-    repeated.is_empty().then(|| first.to_json())
+    yaml::documents(text).ok()?.into_iter().next()?.into_json()
 }
 
 /// Where the fields of the first document of a text stand.
@@ -449,9 +446,11 @@ fn repeated_in(entries: &[Entry], path: &FieldPath) -> Vec<FieldError> {
         return vec![FieldError::new(path.key(&entry.key), NEXT_OBJECT).at(Stage::Unknown)];
     }
     let mut errors = Vec::new();
-    for (position, entry) in entries.iter().enumerate() {
-        if let Some(first) = entries[..position].iter().find(|earlier| earlier.key == entry.key) {
-            let first = first.mark.line;
+    let mut lines = BTreeMap::new();
+    for entry in entries {
+        let first = *lines.entry(entry.key.as_str()).or_insert(entry.mark);
+        if first != entry.mark {
+            let first = first.line;
             let message = format!(
                 "the key stands twice in one map, first in line {first}: keep one of them, or indent what belongs to the key before it"
             );

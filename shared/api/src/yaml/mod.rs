@@ -8,7 +8,7 @@ mod scalar;
 
 use granit_parser::{Event, Parser, ScalarStyle, Tag};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use scalar::Scalar;
 
@@ -116,6 +116,23 @@ impl Node {
                 Value::Object(map)
             }
         }
+    }
+    /// The same of a tree that is not needed any more, without a copy of its texts; `None` if a map has a key twice.
+    pub(crate) fn into_json(self) -> Option<Value> {
+        Some(match self.content {
+            Content::Scalar(Scalar::Text(text)) => Value::String(text),
+            Content::Scalar(scalar) => scalar.to_json(),
+            Content::List(items) => Value::Array(items.into_iter().map(Self::into_json).collect::<Option<_>>()?),
+            Content::Map(entries) => {
+                let mut map = Map::new();
+                for entry in entries {
+                    if map.insert(entry.key, entry.value.into_json()?).is_some() {
+                        return None;
+                    }
+                }
+                Value::Object(map)
+            }
+        })
     }
 }
 
@@ -252,13 +269,10 @@ fn merged(entries: Vec<Entry>) -> Vec<Entry> {
         Content::List(items) => items,
         content => vec![Node { mark: entry.value.mark, content }],
     });
+    let mut keys: BTreeSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
     for source in sources {
         if let Content::Map(entries) = source.content {
-            for entry in entries {
-                if own.iter().all(|have| have.key != entry.key) {
-                    own.push(entry);
-                }
-            }
+            own.extend(entries.into_iter().filter(|entry| keys.insert(entry.key.clone())));
         }
     }
     own

@@ -5,6 +5,17 @@ use serde_json::json;
 fn check(text: &str, expected: Value) {
     let documents = documents(text).unwrap();
     assert_eq!(documents[0].to_json(), expected, "{text}");
+    assert_eq!(documents[0].clone().into_json(), Some(expected), "{text}");
+}
+
+#[test]
+fn a_key_twice_in_one_map_is_no_json_that_is_sent() {
+    for text in ["a: 1\na: 1", "[{b: {a: 1, a: 2}}]", "{on: 1, true: 2}", "x: &x {a: 1}\ny: {a: 1, <<: *x, a: 2}"] {
+        let document = documents(text).unwrap().remove(0);
+        assert_eq!(document.into_json(), None, "{text}");
+    }
+    let twice = documents("{a: 1, b: 2, a: 3}").unwrap().remove(0);
+    assert_eq!(twice.to_json(), json!({"a": 3, "b": 2}), "the last one wins where errors are told");
 }
 
 #[test]
