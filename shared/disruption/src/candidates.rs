@@ -2,7 +2,6 @@
 
 use super::cluster_view::{ClusterView, Machine};
 use super::cost::{Cost, reschedule_cost};
-use super::pdb::PdbCheck;
 use super::protection::{NODE_PROTECTIONS, Protection, protection};
 use super::verdict::Blocker;
 use std::cmp::Ordering;
@@ -173,5 +172,5 @@ fn pod_blocker(view: &ClusterView<'_>, machine: &Machine<'_>) -> Option<Blocker>
             return Some(Blocker::PodAnnotation { pod: pod.metadata.key(), key: protection.key(), until });
         }
     }
-    machine.pods.iter().find_map(|pod| view.pdbs.block(pod, PdbCheck::Now, view.now())).map(Blocker::Pdb)
+    machine.pods.iter().find_map(|pod| view.pdbs.block(pod, view.now())).map(Blocker::Pdb)
 }

@@ -3,7 +3,8 @@
 use super::protection;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
-use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget};
+use whittle_api::k8s::{Pod, PodDisruptionBudget};
+use whittle_model::pods::never_allows;
 
 /// The PodDisruptionBudgets of a cluster, by namespace.
 pub(crate) struct Pdbs<'a> {
@@ -21,16 +22,6 @@ pub enum PdbBlock {
     Several(Vec<String>),
 }
 
-/// Which property of a budget to check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PdbCheck {
-    /// Whether it allows no disruption now.
-    Now,
-    /// Whether its spec can never allow one.
-    #[cfg_attr(not(test), allow(dead_code, reason = "defined by its tests; no decision uses it yet"))]
-    Ever,
-}
-
 impl<'a> Pdbs<'a> {
     pub(crate) fn new(budgets: &'a [PodDisruptionBudget]) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<&PodDisruptionBudget>> = BTreeMap::new();
@@ -44,7 +35,7 @@ impl<'a> Pdbs<'a> {
     }
 
     /// What prevents the eviction of `pod`, if anything. Pods that are not evicted through the API are never blocked.
-    pub(crate) fn block(&self, pod: &Pod, blocking: PdbCheck, now: Timestamp) -> Option<PdbBlock> {
+    pub(crate) fn block(&self, pod: &Pod, now: Timestamp) -> Option<PdbBlock> {
         if !protection::is_evictable(pod, now) {
             return None;
         }
@@ -55,12 +46,8 @@ impl<'a> Pdbs<'a> {
             [budget] => {
                 let is_unready = pod.condition("Ready").is_some_and(|condition| condition.status == "False");
                 let unready_may_go = is_unready && budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow";
-                let blocks = match blocking {
-                    PdbCheck::Now => budget.status.disruptions_allowed <= 0,
-                    PdbCheck::Ever => never_allows(budget),
-                };
                 let block = if is_unready { PdbBlock::ExhaustedForUnready } else { PdbBlock::Exhausted };
-                (blocks && !unready_may_go).then(|| block(budget.metadata.key()))
+                (!allows(budget) && !unready_may_go).then(|| block(budget.metadata.key()))
             }
             several => Some(PdbBlock::Several(several.iter().map(|budget| budget.metadata.key()).collect())),
         }
@@ -72,17 +59,16 @@ fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     budget.spec.selector.as_ref().is_some_and(|selector| !selector.is_readable() || selector.matches(&pod.metadata.labels))
 }
 
-/// An integer `minAvailable` that equals the replica count is not detected, since the replica count may change.
-fn never_allows(budget: &PodDisruptionBudget) -> bool {
-    let none = |value: &IntOrString| matches!(value, IntOrString::Int(0)) || matches!(value, IntOrString::Text(text) if text == "0%");
-    let all = |value: &IntOrString| matches!(value, IntOrString::Text(text) if text == "100%");
-    budget.spec.max_unavailable.as_ref().is_some_and(none) || budget.spec.min_available.as_ref().is_some_and(all)
+/// Whether a budget allows an eviction now. The status of one that was edited a moment ago is about what it said before (ADR 0088).
+fn allows(budget: &PodDisruptionBudget) -> bool {
+    let is_stale = budget.metadata.generation.is_some_and(|generation| budget.status.observed_generation < generation);
+    !is_stale && !never_allows(budget) && 0 < budget.status.disruptions_allowed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whittle_api::k8s::PodCondition;
+    use whittle_api::k8s::{IntOrString, PodCondition};
     use whittle_api::{LabelSelector, SelectorRequirement};
 
     fn budget(name: &str, app: Option<&str>, allowed: i32) -> PodDisruptionBudget {
@@ -105,38 +91,37 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(budgets: &[PodDisruptionBudget], pod: &Pod, blocking: PdbCheck, want: Option<PdbBlock>) {
-        assert_eq!(Pdbs::new(budgets).block(pod, blocking, Timestamp::UNIX_EPOCH), want);
+    fn check(budgets: &[PodDisruptionBudget], pod: &Pod, want: Option<PdbBlock>) {
+        assert_eq!(Pdbs::new(budgets).block(pod, Timestamp::UNIX_EPOCH), want);
     }
 
     #[test]
     fn an_exhausted_budget_blocks_the_pods_that_it_selects() {
         let spent = || Some(PdbBlock::Exhausted("default/web".to_owned()));
-        check(&[budget("web", Some("web"), 0)], &pod("web"), PdbCheck::Now, spent());
-        check(&[budget("web", None, 0)], &pod("web"), PdbCheck::Now, spent());
-        check(&[budget("web", Some("web"), 1)], &pod("web"), PdbCheck::Now, None);
-        check(&[budget("web", Some("api"), 0)], &pod("web"), PdbCheck::Now, None);
-        check(&[budget("web", Some("web"), -1)], &pod("web"), PdbCheck::Now, spent());
+        check(&[budget("web", Some("web"), 0)], &pod("web"), spent());
+        check(&[budget("web", None, 0)], &pod("web"), spent());
+        check(&[budget("web", Some("web"), 1)], &pod("web"), None);
+        check(&[budget("web", Some("api"), 0)], &pod("web"), None);
+        check(&[budget("web", Some("web"), -1)], &pod("web"), spent());
         let mut unreadable = budget("web", None, 0);
         let requirement = SelectorRequirement { key: "app".to_owned(), operator: "Like".to_owned(), values: vec!["api".to_owned()] };
         unreadable.spec.selector = Some(LabelSelector { match_expressions: vec![requirement], ..LabelSelector::default() });
-        check(&[unreadable.clone()], &pod("web"), PdbCheck::Now, spent());
+        check(&[unreadable.clone()], &pod("web"), spent());
         unreadable.status.disruptions_allowed = 1;
-        check(&[unreadable], &pod("web"), PdbCheck::Now, None);
+        check(&[unreadable], &pod("web"), None);
         let mut elsewhere = budget("web", Some("web"), 0);
         elsewhere.metadata.namespace = "other".to_owned();
-        check(&[elsewhere], &pod("web"), PdbCheck::Now, None);
+        check(&[elsewhere], &pod("web"), None);
         let mut selects_nothing = budget("web", Some("web"), 0);
         selects_nothing.spec.selector = None;
-        check(&[selects_nothing], &pod("web"), PdbCheck::Now, None);
+        check(&[selects_nothing], &pod("web"), None);
     }
 
     #[test]
     fn two_budgets_for_one_pod_block_whatever_they_allow() {
         let both = [budget("b", Some("web"), 5), budget("a", None, 5)];
         let want = Some(PdbBlock::Several(vec!["default/a".to_owned(), "default/b".to_owned()]));
-        check(&both, &pod("web"), PdbCheck::Now, want.clone());
-        check(&both, &pod("web"), PdbCheck::Ever, want);
+        check(&both, &pod("web"), want);
     }
 
     #[test]
@@ -146,36 +131,48 @@ mod tests {
         let mut lenient = budget("web", Some("web"), 0);
         for policy in ["", "IfHealthyBudget"] {
             policy.clone_into(&mut lenient.spec.unhealthy_pod_eviction_policy);
-            check(&[lenient.clone()], &unhealthy, PdbCheck::Now, Some(PdbBlock::ExhaustedForUnready("default/web".to_owned())));
+            check(&[lenient.clone()], &unhealthy, Some(PdbBlock::ExhaustedForUnready("default/web".to_owned())));
         }
         lenient.spec.unhealthy_pod_eviction_policy = "AlwaysAllow".to_owned();
-        check(&[lenient.clone()], &unhealthy, PdbCheck::Now, None);
-        check(&[lenient], &pod("web"), PdbCheck::Now, Some(PdbBlock::Exhausted("default/web".to_owned())));
+        check(&[lenient.clone()], &unhealthy, None);
+        check(&[lenient], &pod("web"), Some(PdbBlock::Exhausted("default/web".to_owned())));
     }
 
     #[test]
-    fn only_budgets_that_never_allow_a_disruption_block_permanently() {
+    fn a_budget_that_never_allows_a_disruption_blocks_before_its_status_says_so() {
         let with = |min: Option<IntOrString>, max: Option<IntOrString>| {
-            let mut budget = budget("web", Some("web"), 0);
+            let mut budget = budget("web", Some("web"), 1);
             (budget.spec.min_available, budget.spec.max_unavailable) = (min, max);
             budget
         };
         let blocked = || Some(PdbBlock::Exhausted("default/web".to_owned()));
         let text = |text: &str| Some(IntOrString::Text(text.to_owned()));
-        check(&[with(text("100%"), None)], &pod("web"), PdbCheck::Ever, blocked());
-        check(&[with(None, text("0%"))], &pod("web"), PdbCheck::Ever, blocked());
-        check(&[with(None, Some(IntOrString::Int(0)))], &pod("web"), PdbCheck::Ever, blocked());
-        check(&[with(Some(IntOrString::Int(3)), None)], &pod("web"), PdbCheck::Ever, None);
-        check(&[with(text("50%"), None)], &pod("web"), PdbCheck::Ever, None);
+        check(&[with(text("100%"), None)], &pod("web"), blocked());
+        check(&[with(None, text("0%"))], &pod("web"), blocked());
+        check(&[with(None, Some(IntOrString::Int(0)))], &pod("web"), blocked());
+        check(&[with(Some(IntOrString::Int(3)), None)], &pod("web"), None);
+        check(&[with(text("50%"), None)], &pod("web"), None);
+    }
+
+    #[test]
+    fn a_budget_blocks_until_its_status_is_about_its_latest_edit() {
+        for (generation, observed, is_blocked) in
+            [(None, 0, false), (Some(1), 1, false), (Some(2), 2, false), (Some(2), 1, true), (Some(1), 0, true)]
+        {
+            let mut edited = budget("web", Some("web"), 1);
+            (edited.metadata.generation, edited.status.observed_generation) = (generation, observed);
+            let want = is_blocked.then(|| PdbBlock::Exhausted("default/web".to_owned()));
+            check(&[edited], &pod("web"), want);
+        }
     }
 
     #[test]
     fn pods_that_are_not_evicted_are_not_blocked_by_budgets() {
         let mut finished = pod("web");
         finished.status.phase = "Succeeded".to_owned();
-        check(&[budget("web", Some("web"), 0)], &finished, PdbCheck::Now, None);
+        check(&[budget("web", Some("web"), 0)], &finished, None);
         let mut deleting = pod("web");
         deleting.metadata.deletion_timestamp = Some(Timestamp::UNIX_EPOCH);
-        check(&[budget("web", Some("web"), 0)], &deleting, PdbCheck::Now, None);
+        check(&[budget("web", Some("web"), 0)], &deleting, None);
     }
 }

@@ -4,7 +4,7 @@ use crate::testing::{Scene, noon, owner, reason_of};
 use crate::{Blocker, VerdictReason};
 use jiff::ToSpan as _;
 use serde_json::json;
-use whittle_api::k8s::{Kind, Pod, PodDisruptionBudget};
+use whittle_api::k8s::{IntOrString, Kind, Pod, PodDisruptionBudget};
 use whittle_api::{ConditionStatus, LabelSelector, NillableDuration, Unreadable, conditions, labels};
 use whittle_model::disruption::ClaimFacts;
 
@@ -281,6 +281,27 @@ fn an_exhausted_disruption_budget_of_a_pod_keeps_its_node() {
     protect(&mut scene, "Node", "30m");
     budget(&mut scene, "web", 0);
     scene.expect(&["empty delete [n]"]);
+}
+
+/// The pods of such a budget are not moved, so that a node with nothing else would seem to be free.
+#[test]
+fn a_budget_that_was_tightened_a_moment_ago_keeps_the_nodes_of_its_pods() {
+    let scene = |most: i64, observed: i64| {
+        let mut scene = Scene::new();
+        scene.node("n", "default", 4);
+        scene.pod("a", "n", "1");
+        budget(&mut scene, "web", 1);
+        let budget = &mut scene.objects.disruption_budgets[0];
+        budget.spec.max_unavailable = Some(IntOrString::Int(most));
+        (budget.metadata.generation, budget.status.observed_generation) = (Some(2), observed);
+        scene
+    };
+    for (most, observed) in [(0, 1), (0, 2), (1, 1)] {
+        let scene = scene(most, observed);
+        scene.expect(&[]);
+        scene.expect_reason("n", "PodDisruptionBudget");
+    }
+    scene(1, 2).expect(&["single replace [n] -> x1|x2"]);
 }
 
 #[test]

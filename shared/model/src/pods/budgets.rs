@@ -15,6 +15,18 @@ pub fn is_ready(pod: &Pod) -> bool {
     pod.condition("Ready").is_some_and(|condition| condition.status == "True")
 }
 
+/// Whether a budget can never allow an eviction, however many of its pods are ready. A `minAvailable` that equals the number of replicas is
+/// not detected, since that number may change.
+#[must_use]
+pub fn never_allows(budget: &PodDisruptionBudget) -> bool {
+    let none = match &budget.spec.max_unavailable {
+        Some(IntOrString::Int(n)) => *n == 0,
+        Some(IntOrString::Text(text)) => text == "0%" || text == "0",
+        None => false,
+    };
+    none || matches!(&budget.spec.min_available, Some(IntOrString::Text(text)) if text == "100%")
+}
+
 /// The pods that a budget is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
@@ -96,6 +108,18 @@ mod tests {
         }
         let both = PdbSpec { min_available: text("0%"), max_unavailable: text("100%"), ..PdbSpec::default() };
         assert_eq!([allowed(both, FOUR), allowed(PdbSpec::default(), FOUR)], [0, 0]);
+    }
+
+    #[test]
+    fn a_budget_of_no_pod_or_of_all_pods_never_allows_an_eviction() {
+        let never = |spec: PdbSpec| never_allows(&PodDisruptionBudget { spec, ..PodDisruptionBudget::default() });
+        let number = |count| Some(IntOrString::Int(count));
+        for spec in [most(number(0)), most(text("0%")), least(text("100%"))] {
+            assert!(never(spec.clone()), "{spec:?}");
+        }
+        for spec in [PdbSpec::default(), most(number(1)), most(text("1%")), least(number(3)), least(text("50%")), least(text("0%"))] {
+            assert!(!never(spec.clone()), "{spec:?}");
+        }
     }
 
     #[test]

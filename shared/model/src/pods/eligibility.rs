@@ -1,6 +1,7 @@
 //! Which pods are provisioned for, and which are rescheduled when their node is removed.
 
-use whittle_api::k8s::{IntOrString, Pod, PodDisruptionBudget, Taint};
+use super::budgets::never_allows;
+use whittle_api::k8s::{Pod, PodDisruptionBudget, Taint};
 use whittle_api::{GoDuration, labels};
 use whittle_units::{SignedDuration, Timestamp};
 
@@ -118,15 +119,6 @@ fn fully_blocked(pod: &Pod, budgets: &[PodDisruptionBudget]) -> bool {
         }
         _ => true,
     }
-}
-
-fn never_allows(budget: &PodDisruptionBudget) -> bool {
-    let none = match &budget.spec.max_unavailable {
-        Some(IntOrString::Int(n)) => *n == 0,
-        Some(IntOrString::Text(text)) => text == "0%" || text == "0",
-        None => false,
-    };
-    none || matches!(&budget.spec.min_available, Some(IntOrString::Text(text)) if text == "100%")
 }
 
 /// Whether the pod uses dynamic resource claims, which are recognised but not allocated.

@@ -13,7 +13,7 @@ mod validation;
 mod volume_place;
 mod volumes;
 
-pub use budgets::{Covered, budget_covers, budget_status, is_ready};
+pub use budgets::{Covered, budget_covers, budget_status, is_ready, never_allows};
 pub use buffers::{BUFFER_NAME, BUFFER_NAMESPACE, FAKE_POD, is_virtual, virtual_pods};
 pub use daemons::{daemon_pods, daemon_set_of, daemon_terms};
 pub use deletion::{DELETION_COST, DeletionRank, deletion_ranks};
