@@ -82,9 +82,11 @@ fn gets_label(pool: &NodePool, instance_type: &InstanceType, key: &str) -> bool 
         || instance_type.requirements.iter().any(is_given)
 }
 
+/// With `minValues` no machine is launched in a domain with too few types, which are not counted here.
 fn is_unrestricted(pool: &NodePool, key: &str) -> bool {
     let template = &pool.spec.template;
-    template.spec.taints.is_empty()
+    template.spec.requirements.iter().all(|r| r.min_values.is_none())
+        && template.spec.taints.is_empty()
         && !template.metadata.labels.contains_key(key)
         && !template.spec.requirements.iter().any(|r| r.key == key)
 }

@@ -10,6 +10,7 @@ use super::pools::{Pool, Template, UnusablePool};
 use super::topology::{Filter, Group};
 use std::collections::BTreeSet;
 use whittle_model::requirements::{Allowed, Operator};
+use whittle_model::scheduling::MinValuesPolicy;
 
 /// What NodePools could launch, whether EC2 has it now or not.
 pub(crate) struct TopologyDomains<'c> {
@@ -52,11 +53,12 @@ impl<'c> TopologyDomains<'c> {
         };
         let counts = |(template, _): &&(Template, Bits)| is_reached(template) && has_labels(template);
         let reached: Vec<&(Template, Bits)> = self.templates.iter().filter(counts).collect();
+        let min_values = builder.options.min_values;
         let mut out = BTreeSet::new();
         if filter.any_of.is_empty() {
             for (template, types) in &reached {
                 let (catalog, set) = (&self.catalogs[template.catalog], builder.sets.get(template.set));
-                out.extend(values(catalog, set, key, &catalog.sold(set, types, may_be_undefined)));
+                out.extend(values(catalog, set, key, &catalog.sold(set, types, may_be_undefined), min_values));
             }
         }
         for asked in filter.any_of.iter().map(|asked| builder.sets.get(*asked)) {
@@ -68,7 +70,7 @@ impl<'c> TopologyDomains<'c> {
                     both.intersect_with(allowed.entry(template.catalog).or_insert_with(|| catalog.allowed_by(asked)));
                     let mut narrowed = set.clone();
                     narrowed.add_all(asked);
-                    out.extend(values(catalog, set, key, &catalog.sold(&narrowed, &both, may_be_undefined)));
+                    out.extend(values(catalog, set, key, &catalog.sold(&narrowed, &both, may_be_undefined), min_values));
                 }
             }
         }
@@ -78,7 +80,7 @@ impl<'c> TopologyDomains<'c> {
 
 /// The values of `key` on nodes of a template with requirements `set` that could be launched by these offers: their requirements, and the
 /// types that are sold so.
-fn values(catalog: &Catalog, set: &Set, key: Key, offers: &[(&Set, Bits)]) -> Vec<Val> {
+fn values(catalog: &Catalog, set: &Set, key: Key, offers: &[(&Set, Bits)], min_values: MinValuesPolicy) -> Vec<Val> {
     let own = set.get(&key);
     let mut sold = Bits::none(catalog.len());
     offers.iter().for_each(|(_, types)| sold.union_with(types));
@@ -87,9 +89,14 @@ fn values(catalog: &Catalog, set: &Set, key: Key, offers: &[(&Set, Bits)]) -> Ve
     }
     if let Some(mut values) = catalog.values(key, &sold) {
         // The types decide: what a NodePool lists besides, such as a zone without a subnet, no node will have. Nor will any be in a zone in
-        // which they are only sold of another capacity type.
-        let is_offered = |val: &Val| offers.iter().any(|(set, _)| set.get(&key).is_none_or(|has| has.has(val)));
-        values.retain(|val| own.is_none_or(|own| own.has(val)) && is_offered(val));
+        // which they are only sold of another capacity type, or in which fewer are sold than its `minValues` ask for.
+        let wanted: Vec<(Key, u32)> = match min_values {
+            MinValuesPolicy::Strict => set.iter().filter_map(|(key, allowed)| Some((*key, allowed.min_values()?))).collect(),
+            MinValuesPolicy::BestEffort => Vec::new(),
+        };
+        let is_offered = |val: &Val| offers.iter().any(|(kind, _)| kind.get(&key).is_none_or(|has| has.has(val)));
+        let has_choice = |val: &Val| wanted.is_empty() || is_met(&wanted, catalog, &sold_with(catalog, key, offers, *val));
+        values.retain(|val| own.is_none_or(|own| own.has(val)) && is_offered(val) && has_choice(val));
         return values;
     }
     let mut out = own.and_then(Allowed::members).unwrap_or_default().to_vec();
@@ -98,4 +105,18 @@ fn values(catalog: &Catalog, set: &Set, key: Key, offers: &[(&Set, Bits)]) -> Ve
         out.extend_from_slice(both.members().unwrap_or_default());
     }
     out
+}
+
+/// The types of these offers that are sold with this value of `key`.
+fn sold_with(catalog: &Catalog, key: Key, offers: &[(&Set, Bits)], val: Val) -> Bits {
+    let mut out = Bits::none(catalog.len());
+    for (_, types) in offers.iter().filter(|(kind, _)| kind.get(&key).is_none_or(|has| has.has(&val))) {
+        types.iter().filter(|id| catalog.sets[*id].get(&key).is_none_or(|has| has.has(&val))).for_each(|id| out.insert(id));
+    }
+    out
+}
+
+/// Whether types have as many distinct values of each key as are wanted.
+fn is_met(wanted: &[(Key, u32)], catalog: &Catalog, types: &Bits) -> bool {
+    wanted.iter().all(|(key, least)| *least <= catalog.distinct(*key, types))
 }

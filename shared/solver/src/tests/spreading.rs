@@ -3,6 +3,7 @@
 use super::world::{World, Z, all, assorted, expr, left, now, preferred, required, spread, with};
 use serde_json::{Value, json};
 use whittle_api::labels;
+use whittle_model::scheduling::MinValuesPolicy;
 
 /// Pods `web` with these constraints, one CPU each by default.
 fn web(constraints: &[Value], more: Value) -> Value {
@@ -496,6 +497,25 @@ fn a_zone_in_which_the_capacity_type_is_not_sold_is_no_domain() {
         }
         world.pods("web", 10, &web(&[by_zone()], json!({})));
         after(&mut world, labels::ZONE, &expected);
+    }
+}
+
+/// Where fewer types are sold than `minValues` ask for, no machine is launched. For Karpenter such a zone is a domain, too (scheduling 23).
+#[test]
+fn a_zone_that_sells_fewer_types_than_asked_is_no_domain() {
+    let (strict, lenient) = (MinValuesPolicy::Strict, MinValuesPolicy::BestEffort);
+    for (least, policy, expected) in [(3, strict, [5, 5].as_slice()), (2, strict, &[3, 3, 4]), (3, lenient, &[3, 3, 4])] {
+        let mut world = World::new();
+        world.options.min_values = policy;
+        for t in &mut world.types {
+            if !["default-instance-type", "small-instance-type"].contains(&t.name.as_str()) {
+                *t = with(t.clone(), labels::ZONE, &Z[..2]);
+                t.offerings.retain(|o| o.zone() != Z[2]);
+            }
+        }
+        world.pool("default", json!({"requirements": [{"key": labels::INSTANCE_TYPE, "operator": "Exists", "minValues": least}]}));
+        world.pods("web", 10, &web(&[by_zone()], json!({})));
+        after(&mut world, labels::ZONE, expected);
     }
 }
 
