@@ -49,7 +49,7 @@ mod listing; // lists of names
 mod money;
 mod report; // Markdown and HTML
 mod page; // pages for a browser
-mod patience; // what is being waited for
+mod wait_notice; // what the command is waiting for
 
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal as _;

@@ -3,8 +3,8 @@
 
 mod places;
 
-use crate::patience::Patience;
 use crate::printing::on_one_line;
+use crate::wait_notice::WaitNotice;
 use places::Places;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -259,7 +259,7 @@ impl Program {
     }
 
     fn output(&self, arguments: &[&str], input: Option<&str>) -> io::Result<Output> {
-        let _patience = if self.silent { Patience::silent() } else { Patience::with(format!("waiting for {}", self.name)) };
+        let _notice = if self.silent { WaitNotice::silent() } else { WaitNotice::with(format!("waiting for {}", self.name)) };
         // Its time begins when it runs.
         let _place = PLACES.take();
         let mut command = Command::new(&self.path);

@@ -14,11 +14,11 @@ mod tests;
 use crate::live::deployment::{Asked, DeploymentError, StackArgs};
 use crate::local::Output;
 use crate::money::{Currency, counted};
-use crate::patience::Patience;
 use crate::printing::{self, say};
 use crate::report::Kind;
 use crate::schema::Document;
 use crate::source::files;
+use crate::wait_notice::WaitNotice;
 use clap::Args;
 use jiff::Timestamp;
 use read::Ledger;
@@ -175,7 +175,7 @@ fn read_files(args: &SavingsArgs, stdin: &mut dyn Read, ledger: &mut Ledger) {
             continue;
         }
         if name == "-" {
-            let _patience = Patience::with("reading standard input".to_owned());
+            let _notice = WaitNotice::with("reading standard input".to_owned());
             if ledger.read("standard input", &mut *stdin) {
                 ledger.fail(empty("standard input"));
             }

@@ -13,8 +13,8 @@ use crate::local::report;
 use crate::local::scenario::{self, LONGEST, Play, Scenario};
 use crate::local::session::SessionError;
 use crate::numbers;
-use crate::patience::Patience;
 use crate::printing::{self, complain, say};
+use crate::wait_notice::WaitNotice;
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
 use std::path::PathBuf;
@@ -117,7 +117,7 @@ pub struct Tally {
 /// Runs `whittle sim`. Exit status 1: an invariant was violated; 2: the input is invalid.
 pub fn main(args: &SimArgs) -> ExitCode {
     name_panics();
-    let patience = Patience::with("simulating, which takes minutes with many nodes, hours or seeds".to_owned());
+    let notice = WaitNotice::with("simulating, which takes minutes with many nodes, hours or seeds".to_owned());
     let done = match &args.command {
         SimCommand::Crash(args) => crash_files(args),
         SimCommand::Storm(args) => storm_files(args),
@@ -127,7 +127,7 @@ pub fn main(args: &SimArgs) -> ExitCode {
         SimCommand::Drain(args) => printable(drain::run(args)),
         SimCommand::Verdicts(args) => printable(verdicts::run(args)),
     };
-    drop(patience);
+    drop(notice);
     match done {
         Ok((line, tally)) => {
             tally.violations.iter().for_each(|violation| say!("{violation}\n"));

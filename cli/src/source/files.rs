@@ -1,6 +1,6 @@
 //! Reads `-f` arguments: files, directories and standard input.
 
-use crate::patience::Patience;
+use crate::wait_notice::WaitNotice;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -144,7 +144,7 @@ fn is_stdin(path: &Path) -> bool {
 pub fn read_each(path: &Path, stdin: &mut dyn Read) -> Vec<Result<File, FileError>> {
     if is_stdin(path) {
         let name = STDIN.to_owned();
-        let _patience = Patience::with(format!("reading {name}"));
+        let _notice = WaitNotice::with(format!("reading {name}"));
         return vec![match bounded(stdin, LARGEST) {
             Ok(text) => Ok(File { name, text }),
             Err(fault) => Err(FileError { path: name, fault }),
@@ -212,7 +212,7 @@ pub(crate) fn text(path: &Path) -> Result<String, FileError> {
         if metadata.is_file() && metadata.len() > LARGEST {
             return Err(Fault::TooLarge);
         }
-        let _patience = if metadata.is_file() { Patience::silent() } else { Patience::with(format!("reading {}", shown(path))) };
+        let _notice = if metadata.is_file() { WaitNotice::silent() } else { WaitNotice::with(format!("reading {}", shown(path))) };
         bounded(file, LARGEST)
     };
     read().map_err(|fault| fault.of(path))

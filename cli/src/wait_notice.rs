@@ -1,4 +1,4 @@
-//! What is waited for, said on a terminal before anybody wonders.
+//! Notices on a terminal about what the command is waiting for, so that nobody takes it for hung.
 
 use crate::printing;
 use std::collections::BTreeSet;
@@ -8,25 +8,25 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long nothing is said.
+/// How long a wait lasts before it is announced.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// What was said already in this process: several programs of one name may run at once.
+/// Notices already printed by this process: several programs of one name may run at once, and one notice is enough for all.
 static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Waiting for something, until this value is dropped.
-pub(crate) struct Patience {
+/// Announces a wait that lasts, unless this value is dropped before.
+pub(crate) struct WaitNotice {
     _until: Option<Sender<()>>,
 }
 
-impl Patience {
-    /// Says `what` on standard error, if that is a terminal and the value still lives after three seconds.
+impl WaitNotice {
+    /// Prints `what` on standard error, if that is a terminal and the value still lives after three seconds.
     pub(crate) fn with(what: String) -> Self {
         let until = std::io::stderr().is_terminal().then(|| after(SILENCE, move || say(&what)));
         Self { _until: until }
     }
 
-    /// Says nothing.
+    /// Never prints anything.
     pub(crate) const fn silent() -> Self {
         Self { _until: None }
     }
@@ -38,7 +38,7 @@ fn say(what: &str) {
     }
 }
 
-/// Calls `say` after a time, unless what is returned was dropped by then.
+/// Calls `say` after `silence`, unless the returned sender is dropped before.
 fn after(silence: Duration, say: impl FnOnce() + Send + 'static) -> Sender<()> {
     let (until, dropped) = mpsc::channel();
     thread::spawn(move || {
