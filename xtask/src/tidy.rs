@@ -59,69 +59,92 @@ fn in_text(name: &str, text: &str) -> Vec<String> {
     if name == "Cargo.lock" {
         return found;
     }
-    let rust = name.ends_with(".rs");
-    if rust && text.lines().count() > LINES_MAX {
+    let is_rust = name.ends_with(".rs");
+    if is_rust && text.lines().count() > LINES_MAX {
         found.push(format!("{name}: {} lines, more than {LINES_MAX}; split it by subject", text.lines().count()));
     }
-    let data = DATA.iter().any(|folder| name.starts_with(folder));
-    if name.ends_with(".md") && !data {
+    let is_data = DATA.iter().any(|folder| name.starts_with(folder));
+    if name.ends_with(".md") && !is_data {
         found.extend(headings(name, text));
     }
     let mut before = "";
-    let mut test_code = name.starts_with("tests/") || name.contains("/tests/") || name.ends_with("tests.rs");
-    for (index, line) in text.lines().enumerate() {
-        test_code |= rust && line.contains("#[cfg(test)]");
-        for (rule, remedy) in in_line(name, line, rust, test_code) {
+    let mut is_test = name.starts_with("tests/") || name.contains("/tests/") || name.ends_with("tests.rs");
+    for (index, text) in text.lines().enumerate() {
+        is_test |= is_rust && text.contains("#[cfg(test)]");
+        let line = Line { file: name, text, is_test };
+        let of_rust = if is_rust { line.broken_rust_rules() } else { Vec::new() };
+        for (rule, remedy) in line.broken_rules().into_iter().chain(of_rust) {
             let mark = format!("{ALLOW}{rule})");
-            let about_style = data && rule != "machine-path";
-            if !about_style && !line.contains(&mark) && !before.contains(&mark) {
+            let about_style = is_data && rule != "machine-path";
+            if !about_style && !text.contains(&mark) && !before.contains(&mark) {
                 found.push(format!("{name}:{}: {rule}: {remedy}", index + 1));
             }
         }
-        before = line;
+        before = text;
     }
     found
 }
 
-/// The rules that one line breaks, each with its remedy.
-fn in_line(name: &str, line: &str, rust: bool, test_code: bool) -> Vec<(&'static str, &'static str)> {
-    let mut broken = Vec::new();
-    for mark in [concat!("TO", "DO"), concat!("FIX", "ME")] {
-        if words(line).any(|word| word == mark) && !line.contains(&format!("{mark}(#")) {
-            broken.push(("todo", "name the issue, as in TO\u{44}O(#12), or do it"));
+/// A rule that a line breaks, and the remedy.
+type Broken = (&'static str, &'static str);
+
+/// A line of a file.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    file: &'a str,
+    text: &'a str,
+    /// Whether it belongs to tests: of a file with code and tests, every line from the first `#[cfg(test)]` on.
+    is_test: bool,
+}
+
+impl Line<'_> {
+    /// The rules for every file that the line breaks.
+    fn broken_rules(self) -> Vec<Broken> {
+        let mut broken = Vec::new();
+        for mark in [concat!("TO", "DO"), concat!("FIX", "ME")] {
+            if words(self.text).any(|word| word == mark) && !self.text.contains(&format!("{mark}(#")) {
+                broken.push(("todo", "name the issue, as in TO\u{44}O(#12), or do it"));
+            }
         }
-    }
-    for path in [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/fa", "rm/")] {
-        if machine_path(line, path) {
-            broken.push(("machine-path", "a path of one machine has no meaning on another"));
+        for path in [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/fa", "rm/")] {
+            if machine_path(self.text, path) {
+                broken.push(("machine-path", "a path of one machine has no meaning on another"));
+            }
         }
+        broken
     }
-    if rust && line.trim_start().starts_with(concat!("#[ig", "nore")) {
-        broken.push(("ignore", "a test that does not run proves nothing; assert today's answer instead"));
+
+    /// The rules for Rust that the line breaks.
+    fn broken_rust_rules(self) -> Vec<Broken> {
+        let Self { file, text, is_test } = self;
+        let decides = file.starts_with("functions/") || file.starts_with("shared/");
+        let mut broken = Vec::new();
+        if text.trim_start().starts_with(concat!("#[ig", "nore")) {
+            broken.push(("ignore", "a test that does not run proves nothing; assert today's answer instead"));
+        }
+        if text.trim_start().starts_with("//") && text.chars().count() > COLUMNS_MAX {
+            broken.push(("columns", "a comment has at most 140 columns: go on in the next line"));
+        }
+        if has_port_type_parameters(file, text) {
+            broken.push(("rights", "take `P: Rights` and state them in the block `rights!` of the function's lib.rs"));
+        }
+        if decides && !is_test && text.contains(concat!(".coun", "ted(")) {
+            broken.push(("counter", "a counter only tells: let the step return what it did, or set a field of the run"));
+        }
+        if (decides || file.starts_with("watcher/")) && has_message_field(text) {
+            broken.push(("log-field", "the sentence of the line is its `message`, and JSON would have two: give the field another name"));
+        }
+        if file.starts_with(SOLVER) && file != IDS && text.contains(concat!(".0 as ", "usize")) {
+            broken.push(("ids", "index an `IdVec` by the id itself, so that no number of another kind gets in"));
+        }
+        if is_test && builds_fixture(file, text) {
+            broken.push(("fixture", "take it from whittle-testkit, and change the fields that the test is about"));
+        }
+        if is_test && calls_sleep(text) && !file.starts_with("xtask/") {
+            broken.push(("sleep", "wait for the condition, or move the virtual clock"));
+        }
+        broken
     }
-    if rust && line.trim_start().starts_with("//") && line.chars().count() > COLUMNS_MAX {
-        broken.push(("columns", "a comment has at most 140 columns: go on in the next line"));
-    }
-    if has_port_type_parameters(name, line) {
-        broken.push(("rights", "take `P: Rights` and state them in the block `rights!` of the function's lib.rs"));
-    }
-    let decides = name.starts_with("functions/") || name.starts_with("shared/");
-    if rust && decides && !test_code && line.contains(concat!(".coun", "ted(")) {
-        broken.push(("counter", "a counter only tells: let the step return what it did, or set a field of the run"));
-    }
-    if rust && (decides || name.starts_with("watcher/")) && has_message_field(line) {
-        broken.push(("log-field", "the sentence of the line is its `message`, and JSON would have two: give the field another name"));
-    }
-    if rust && name.starts_with(SOLVER) && name != IDS && line.contains(concat!(".0 as ", "usize")) {
-        broken.push(("ids", "index an `IdVec` by the id itself, so that no number of another kind gets in"));
-    }
-    if rust && test_code && builds_fixture(name, line) {
-        broken.push(("fixture", "take it from whittle-testkit, and change the fields that the test is about"));
-    }
-    if rust && test_code && calls_sleep(line) && !name.starts_with("xtask/") {
-        broken.push(("sleep", "wait for the condition, or move the virtual clock"));
-    }
-    broken
 }
 
 /// Where the fixtures are.
@@ -140,7 +163,7 @@ fn builds_fixture(name: &str, line: &str) -> bool {
 /// Whether the line has type parameters for single ports: a function states its rights once, in `rights!`.
 fn has_port_type_parameters(name: &str, line: &str) -> bool {
     let governed = name.starts_with("functions/") || name.starts_with("shared/ports/") && name != ADAPTERS;
-    governed && name.ends_with(".rs") && line.contains("S, C, K, Q, T")
+    governed && line.contains("S, C, K, Q, T")
 }
 
 /// Whether the line logs a field of the name that its sentence has in JSON.
