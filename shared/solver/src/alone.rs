@@ -20,10 +20,11 @@ pub(crate) enum NoDomain {
     Undefined(Key),
 }
 
-/// So many combinations of domains are looked at.
+/// How many combinations of domains are examined at most.
 const TRIES_MAX: usize = 16;
 
-/// The requirements after topology, for each domain that it may choose; `counts` are the pods of each group.
+/// The requirements `set` narrowed by topology: one set for each combination of domains that it may choose. `counts` has the pods of
+/// each group.
 pub(crate) fn in_topology(
     problem: &mut Problem<'_>,
     counts: &IdVec<GroupId, Counts>,
@@ -53,9 +54,9 @@ pub(crate) struct DaemonFit {
     /// Types whose daemons use a host port of the pod, or are among those that it must avoid.
     pub(crate) clashing: Bits,
     pub(crate) port: Option<(HostPort, HostPort)>,
-    /// Types that run a daemon which the pod must avoid, and the first of these, with whether the pod's own anti-affinity says so. They are
-    /// among those that clash.
+    /// Types that run a daemon which the pod must avoid; all of them are in `clashing`.
     pub(crate) beside: Bits,
+    /// The first such daemon, and whether the rule is the pod's own anti-affinity: otherwise it is the daemon's.
     pub(crate) avoided: Option<(String, bool)>,
     /// Types with room for the pod and their daemons.
     pub(crate) room: Bits,
@@ -137,7 +138,8 @@ impl DaemonFit {
 }
 
 impl DaemonFit {
-    /// All resources that are short, each with what a type has of it that has enough of those before it: what few types have comes first.
+    /// The resources that are short. They are examined one after the other, those that the fewest types have first, and each only on types
+    /// with enough of those before it (where no type has enough: with the most there is).
     pub(crate) fn misses(&self, problem: &Problem<'_>, class: &Class, usable: &Bits, catalog: CatalogId) -> Vec<NearestMiss> {
         let catalog = &problem.catalogs[catalog];
         let pairs = self.groups.iter().flat_map(|group| group.types.iter().map(move |t| (t, &group.overhead)));

@@ -100,8 +100,8 @@ fn understated(spec: &PodSpec) -> String {
     )
 }
 
-/// Keeps the pods of all buffers of a cluster within the limit. Namespaces share it evenly, and buffers of a namespace its share: whoever
-/// asks for little has it, whatever others ask for. Those that have fewer than they ask for say so.
+/// Keeps the pods of all buffers of a cluster within the limit. Namespaces share it evenly, and so do the buffers within a namespace: one
+/// that asks for little gets that, whatever others ask for. A buffer that gets fewer pods than it asks for has a note about it.
 pub fn limit_pods(buffers: &mut [Buffer], now: Timestamp) {
     let mut by_namespace: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, buffer) in buffers.iter().enumerate() {

@@ -12,8 +12,8 @@ use whittle_api::labels;
 pub(crate) const SPOT_TYPES_KEPT: usize = 15;
 /// An on-demand claim keeps this many, in case one of them is out of capacity.
 const ON_DEMAND_TYPES_KEPT: usize = 5;
-/// But no more than one of this many types of its NodePool: whoever allows only a few types has given up the others already, and small
-/// machines for the sake of two types more would cost more than they save.
+/// But at most one in this many of its NodePool's types: a user who allows only a few types has given up the rest already, and to keep two
+/// types more, machines would have to be so small that this costs more than it saves.
 const TYPES_PER_TYPE_KEPT: usize = 3;
 
 /// The resource names of a problem, as dimensions of vectors.

@@ -1,4 +1,4 @@
-//! Which changes of requirements would give a pod a machine of a NodePool. Each is tried; and none asks for more than it must.
+//! Which changes of requirements would give a pod a machine of a NodePool. Each was tried, and none removes more keys than necessary.
 
 use super::alone::{self, DaemonFit};
 use super::bits::Bits;
@@ -20,10 +20,10 @@ use whittle_model::scheduling::{Change, Changes, ClassChange, Meant, OwnRule};
 use whittle_model::state::StateNode;
 use whittle_units::Price;
 
-/// Of so many keys on each side it is tried what would be without them: those that the most types do not meet.
+/// How many keys of the pod, and of the NodePool, are tried for removal: those that rule out the most types.
 const KEYS_MAX: usize = 12;
 
-/// With more groups of topology than this it is not tried what would be without some of their domains.
+/// With more topology groups than this, removing some of their domains is not tried.
 const GROUPS_MAX: usize = 2_000;
 
 /// Labels that the NodePool gives by its name, or that say how far a node has come.
@@ -43,7 +43,7 @@ pub(crate) struct Ask<'c> {
     pub(crate) with_volumes: bool,
 }
 
-/// A key that may go.
+/// A key that may be removed, and whose requirement it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Pod(Key),
@@ -68,11 +68,11 @@ impl Ask<'_> {
     pub(crate) fn changes_for_any_size(self, problem: &mut Problem<'_>, state: &State) -> (Changes, Vec<Self>) {
         let all = Bits::all(problem.catalogs[problem.pools[self.pool].catalog].len());
         let (changes, after) = self.changes_for(problem, state, all);
-        // Of what would do but for its size nothing is waited for.
+        // No type has room for this pod, so that waiting for EC2 to have one again would be in vain.
         (Changes { waits: false, ..changes }, after)
     }
 
-    /// With types within the NodePool's limits, or else with any: then the limits are in the way besides.
+    /// Tries types within the NodePool's limits first, then all in `room`; in the second case the result names the limits as well.
     fn changes_for(self, problem: &mut Problem<'_>, state: &State, room: Bits) -> (Changes, Vec<Self>) {
         let mut within = room.clone();
         let is_limited = self.keep_within_limits(problem, state, &mut within);
@@ -110,7 +110,7 @@ impl Ask<'_> {
         (Changes { enough, of_class, waits: self.waits(problem, state, room), another_volume, ..Changes::default() }, after)
     }
 
-    /// Leaves only types within what is left of the NodePool's limits; whether these exclude any.
+    /// Removes types that exceed what is left of the NodePool's limits; returns whether there were any.
     fn keep_within_limits(self, problem: &Problem<'_>, state: &State, types: &mut Bits) -> bool {
         let catalog = &problem.catalogs[problem.pools[self.pool].catalog];
         let before = types.count();
@@ -348,13 +348,13 @@ impl Ask<'_> {
             .collect()
     }
 
-    /// Whether a type with room for the pod meets everything and is to be had.
+    /// Whether a type in `room` meets all requirements and is available.
     pub(crate) fn takes(self, problem: &mut Problem<'_>, state: &State, room: &Bits) -> bool {
         let at = problem.pools[self.pool].catalog;
         self.sets(problem, state).into_iter().any(|set| problem.view(at, set).usable.intersects(room))
     }
 
-    /// Whether a type would, once EC2 has it again.
+    /// Whether a type in `room` meets all requirements and is only out of stock: it is worth waiting until EC2 has it again.
     fn waits(self, problem: &mut Problem<'_>, state: &State, room: &Bits) -> bool {
         let at = problem.pools[self.pool].catalog;
         self.sets(problem, state).into_iter().any(|set| {

@@ -407,7 +407,7 @@ fn corrected<'c>(
     Some((meant, corrected))
 }
 
-/// Whether the pod would have to do without one of these keys all the same.
+/// Whether there are changes that would help, and each of them removes one of these keys from the pod's requirements.
 fn drops_any(rejection: &PoolRejection, meant: &[Meant]) -> bool {
     let enough = rejection.changes.iter().flat_map(|changes| &changes.enough);
     let mut dropped = enough.map(|change| meant.iter().any(|one| change.pod.contains(&one.key))).peekable();

@@ -28,9 +28,9 @@ struct Least {
     last: usize,
 }
 
-/// How many pods of each size every machine takes, so that all of `counts` together cost least; of equals, the fewest machines. A machine
-/// that takes so many pods of each size costs `cost`, which is `None` where no machine takes as many; then none takes more. `None` where
-/// some pods have no machine, or where finding out takes too long.
+/// The cheapest division of `counts` pods of each size among machines; of equally cheap ones, that with the fewest machines. `cost` is the
+/// price of a machine for given counts, and `None` if no machine is large enough: then none is for larger counts either. Returns `None`
+/// if some pods fit nowhere, or if the search would take too long.
 pub(crate) fn division(counts: &[usize], cost: impl Fn(&[usize]) -> Option<u64>) -> Option<Division> {
     let states = counts.iter().try_fold(1_u64, |all, count| all.checked_mul((*count as u64).checked_add(1)?));
     let states = states.filter(|states| *states <= STEPS_MAX)?;

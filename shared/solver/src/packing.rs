@@ -183,8 +183,8 @@ fn candidates(problem: &mut Problem<'_>, options: &Options, queue: &[Entry], kar
     out
 }
 
-/// Swaps what machines cost besides their price: nothing where they cost something, the usual amount where they cost nothing. Returns
-/// the real costs, by NodePool.
+/// Replaces each NodePool's fixed cost of a machine by a wrong one: zero where it is not zero, otherwise the default. Returns the real
+/// costs, by NodePool.
 fn misjudge_machines(problem: &mut Problem<'_>) -> Vec<u64> {
     let usual = Options::provisioning().machine_cost.nanos();
     let misjudged = |cost: &mut u64| std::mem::replace(cost, if *cost == 0 { usual } else { 0 });

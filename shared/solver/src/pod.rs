@@ -52,7 +52,8 @@ pub(crate) struct Class {
     pub(crate) missed_drivers: BTreeSet<String>,
     /// Alternatives, in order; empty: anywhere.
     pub(crate) places: Vec<VolumePlace>,
-    /// DaemonSets that it must not be beside, by their place among the future daemons, each with whether its own anti-affinity says so.
+    /// DaemonSets that it must not share a node with, by their index among the future daemons; the value is whether the rule is the pod's
+    /// own anti-affinity.
     pub(crate) avoids: BTreeMap<usize, bool>,
     /// Groups of the pod's own anti-affinity, which count it.
     pub(crate) repels: Vec<GroupId>,

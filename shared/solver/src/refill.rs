@@ -74,7 +74,7 @@ pub(crate) struct BinPacker<'p, const D: usize> {
 struct Best {
     /// What it adds to the price.
     added_price: u64,
-    /// The value of what would be left on it.
+    /// The value of the resources that would remain unused on it.
     left: f64,
     bin: usize,
     at: RankId,
@@ -135,7 +135,7 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         Some(price)
     }
 
-    /// Fills a machine for each of `shares`, with so many of the pods of each size; returns the price.
+    /// Fills a machine for each of `shares`, which says how many pods of each size it takes; returns the price of all.
     pub(crate) fn deal(&mut self, pods: Vec<Vec<GroupedPod>>, shares: &[Vec<usize>]) -> Option<u64> {
         self.used = 0;
         let mut pods: Vec<_> = pods.into_iter().map(Vec::into_iter).collect();

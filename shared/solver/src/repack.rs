@@ -113,7 +113,7 @@ struct OpenClaim<const D: usize> {
     /// Its cheapest type.
     at: RankId,
     price: u64,
-    /// The value of what it does not use.
+    /// The value of the resources that its pods do not use.
     spare: f64,
     /// It differs from the claim in the state.
     changed: bool,
@@ -159,7 +159,7 @@ impl<const D: usize> Repacking<'_, '_, D> {
         }
     }
 
-    /// What a machine with so many pods of each size costs by the objective; `None` if there is none.
+    /// What a machine for `counts` pods of each of `sizes` costs by the objective; `None` if no machine is large enough.
     fn cost_of(&self, sizes: &[Amounts<D>], counts: &[usize]) -> Option<u64> {
         let need = sizes.iter().zip(counts).fold([0; D], |need, (requests, count)| {
             let count = i64::try_from(*count).unwrap_or(i64::MAX);

@@ -1,4 +1,4 @@
-//! Whose rules about other pods are looked at where all of them would take too long.
+//! Which namespaces' rules about other pods (affinity, anti-affinity, spread) are evaluated where evaluating all would take too long.
 //!
 //! A selector that names a value which few pods have is matched against those alone. One that names none, or one that all pods have, is
 //! matched against every label set, and with thousands of both the pods of one tenant would take the time of all others (ADR 0084).
@@ -7,24 +7,25 @@ use super::ids::GroupId;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many selectors may be matched against every label set; all others may take as long together as these.
+/// The time for matching selectors, as a number of selectors that are each matched against every label set.
 pub(crate) const SCANS_MAX: usize = 500;
-/// With fewer label sets than this, more selectors may be.
+/// Added to the number of label sets, so that a small cluster may have more selectors than [`SCANS_MAX`].
 const SETS_MIN: usize = 1_000;
 
 /// A group that is to be matched, for the pods of one namespace that have it.
 pub(crate) struct ToMatch<'g> {
     pub(crate) group: GroupId,
     pub(crate) namespace: &'g str,
-    /// Whether it is of a pod that has a node, where kube-scheduler heeds it already.
+    /// Whether its pod already has a node, so that kube-scheduler enforces the rule now.
     pub(crate) runs: bool,
     /// How many label sets have to be matched.
     pub(crate) matches: usize,
 }
 
-/// The groups that are left aside, out of all that want to be matched against `sets` label sets. Each namespace has the same share, and
-/// what it does not need is for the others. In a namespace those of running pods come first, and then those that take least; of equals the
-/// first. What several namespaces have takes room in one of them, so that nobody crowds out the rules of others by repeating them.
+/// The groups that are not evaluated, out of all that would have to be matched against `sets` label sets. All namespaces have equal shares
+/// of the time, and what one does not use is divided among the others. Within a namespace, groups of running pods come first, then those
+/// with the fewest matches, then the first in the list. A group that several namespaces have is charged to one of them only, so that
+/// nobody can crowd out the rules of others by repeating them.
 pub(crate) fn beyond(all: Vec<ToMatch<'_>>, sets: usize) -> BTreeSet<GroupId> {
     struct Share<'g> {
         wanted: usize,
@@ -62,7 +63,7 @@ pub(crate) fn beyond(all: Vec<ToMatch<'_>>, sets: usize) -> BTreeSet<GroupId> {
     &out - &taken
 }
 
-/// How many matches all groups may take together.
+/// How many matches all groups together may take with `sets` label sets.
 pub(crate) fn most(sets: usize) -> usize {
     SCANS_MAX * (sets + SETS_MIN)
 }

@@ -36,7 +36,7 @@ pub(crate) struct Claim {
     pub(crate) reservations: Vec<ReservationId>,
     /// `minValues` was lowered when it was opened.
     pub(crate) relaxed: bool,
-    /// What its NodePool's limits are charged with, where that is revised as it grows.
+    /// The resources that its NodePool's limits are charged with, if that amount is revised as the claim gets pods.
     pub(crate) charged: IdVec<DimId, i64>,
     pub(crate) pods: Vec<PodId>,
 }

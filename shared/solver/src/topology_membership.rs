@@ -43,7 +43,7 @@ pub(crate) enum CountedIn {
 /// A domain in which NodePools could launch a node that counts exists whatever machines there are.
 const ALWAYS_KNOWN: u32 = u32::MAX / 2;
 
-/// How many existing machines are in a domain that so many provide.
+/// How many existing machines are in a domain, from its count of providers, which includes [`ALWAYS_KNOWN`] if NodePools may launch there.
 fn machines_of(providers: u32) -> u32 {
     providers.checked_sub(ALWAYS_KNOWN).unwrap_or(providers)
 }
