@@ -1,14 +1,15 @@
-//! Launch templates that an execution environment has made lately: their names say what is in them, so that they are not made again.
+//! Launch templates that this execution environment has lately created or found, so that it does not ask EC2 for them again: a template's
+//! name identifies its contents.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// For how long a template is taken to be there once it was made. `sweep` deletes none that is younger than ten minutes; of one that
-/// goes with its node class, or that somebody else deletes, the next CreateFleet says so.
+/// How long a template is assumed to exist after it was created. `sweep` deletes none that is younger than ten minutes. If one is deleted
+/// with its node class, or by somebody else, the next CreateFleet fails and says so.
 const NEW_KNOWN_FOR: SignedDuration = SignedDuration::from_mins(5);
-/// The same of one that was there before. `sweep` looks once a minute which templates are in use, misses most launches, and so may be about
-/// to delete it: each time that costs the launches after it a call that fails.
+/// The same for a template that existed already. `sweep` reads once a minute which templates are in use, misses most launches, and may
+/// therefore be about to delete it; the launches that follow then make a call that fails.
 const FOUND_KNOWN_FOR: SignedDuration = SignedDuration::from_secs(30);
 
 /// A template that was made, or found to be there.
@@ -19,20 +20,20 @@ struct Known {
 }
 
 impl Known {
-    /// What was made in the future, by a clock that was wrong, does not count.
+    /// A time in the future comes from a clock that was wrong, and does not count.
     fn holds(self, now: Timestamp) -> bool {
         let known_for = if self.is_new { NEW_KNOWN_FOR } else { FOUND_KNOWN_FOR };
         (SignedDuration::ZERO..known_for).contains(&now.duration_since(self.at))
     }
 }
 
-/// Launch templates by name. A call that asks EC2 for one that is there costs as much as one that makes it: five a second, in all of the
-/// account, and a third of a second of each launch.
+/// Launch templates by name. To ask EC2 whether one exists costs as much as creating it: both count against five calls a second for the
+/// account, and take a third of a second of each launch.
 #[derive(Debug, Default)]
 pub struct MadeTemplates(Mutex<BTreeMap<String, Known>>);
 
 impl MadeTemplates {
-    /// Whether it was there not long ago.
+    /// Whether the template is assumed to exist.
     pub(crate) fn has(&self, name: &str, now: Timestamp) -> bool {
         self.known().get(name).is_some_and(|known| known.holds(now))
     }

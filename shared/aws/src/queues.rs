@@ -120,9 +120,9 @@ impl SqsQueues {
         Self { accepted, ..self }
     }
 
-    /// The same for a deployment that serves so many clusters. Messages of several clusters name theirs in standard queues too, so that
-    /// SQS delivers those of the others first while one of them keeps the receivers busy; with one cluster nobody would gain by what that
-    /// costs.
+    /// The same for a deployment that serves `clusters` clusters. With several, messages in standard queues have their cluster as message
+    /// group too: while one cluster keeps the receivers busy, SQS delivers messages of the others first (fair queues). With one cluster
+    /// that would cost something and change nothing.
     #[must_use]
     pub fn shared_by(self, clusters: usize) -> Self {
         Self { has_tenants: clusters > 1, ..self }

@@ -140,7 +140,7 @@ fn pods_by_key<'a>(input: &Input<'a>) -> BTreeMap<String, &'a Pod> {
     input.objects.pods.iter().chain(input.virtual_pods).map(|p| (p.metadata.key(), p)).collect()
 }
 
-/// No pod appears twice, none is unknown, none that must not be planned is placed, and none is missing. Whoever is left out harms nobody.
+/// No pod appears twice, none is unknown, none that must not be planned is placed, and none is missing. Pods that are left out do no harm.
 fn every_pod_once(pods: &BTreeMap<String, &Pod>, plan: &Plan, findings: &mut Findings) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let placed = plan.claims.iter().flat_map(|c| &c.pods).chain(plan.placements.iter().flat_map(|p| &p.pods));

@@ -1,13 +1,14 @@
-//! Whose rules are left to kube-scheduler where all of them would take too long (scheduling 21).
+//! Which namespaces' rules are left to kube-scheduler where checking all of them would take too long (scheduling 21).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// With so many rules nothing is counted; more may take as long together as so many that are compared with every class of pods.
+/// Up to this number of rules, all are checked. More may together take the time of this number that is compared with every class of pods.
 const RULES_MAX: usize = 500;
-/// With fewer classes than this, more may be compared with all of them.
+/// Added to the number of classes, so that a small cluster may have more rules than [`RULES_MAX`].
 const CLASSES_MIN: usize = 1_000;
 
-/// The namespaces whose rules are beyond an even share of the time, by what each rule is compared with.
+/// The namespaces whose rules take more than an even share of the time; each rule is given as its namespace and the number of classes that
+/// it is compared with.
 pub(crate) fn beyond<'n>(rules: impl Iterator<Item = (&'n str, usize)>, namespaces: usize, classes: usize) -> BTreeSet<&'n str> {
     let (mut count, mut all) = (0, 0);
     let mut wanted: BTreeMap<&str, usize> = BTreeMap::new();

@@ -120,8 +120,8 @@ fn claim_names(plan: &Plan) -> Vec<String> {
     (0..plan.claims.len()).map(|n| format!("claim {n}")).collect()
 }
 
-/// Pods of a part of a plan that kube-scheduler could not bind where they are planned, although it could if the whole plan were carried
-/// out, by key: a pod that they have to be near to is missing, or so many of a spread elsewhere that they are too many here.
+/// Pods of a part of a plan, by key, that kube-scheduler could not bind where they are planned, although it could if the whole plan were
+/// executed: a pod that they need near them is missing, or so many pods of their spread are missing elsewhere that the skew is too large.
 pub(crate) fn stranded<'a>(input: &Input<'a>, (whole, part): (&'a Plan, &'a Plan), pods: &BTreeMap<String, &'a Pod>) -> BTreeSet<String> {
     let names = [claim_names(whole), claim_names(part)];
     let mut whole = Topology::of(input, whole, &TypeLists::of(input, whole), &names[0], pods);

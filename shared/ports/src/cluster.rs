@@ -135,8 +135,8 @@ pub trait ClusterReader: Sync {
         let _ = (cluster, scope);
         std::future::ready(Ok(None))
     }
-    /// When a pod that is gone was last bound, ended or told to end, by its node, as far as this execution environment was told of it
-    /// in a look: it may have come and gone since the look before. Neither of DaemonSets nor of static pods.
+    /// For each node, when a pod on it that is gone now was last bound, ended or asked to end, if this execution environment saw that in a
+    /// watch: such a pod may appear in no list. Pods of DaemonSets and static pods do not count.
     fn departures(&self, cluster: &ClusterName) -> impl Future<Output = BTreeMap<String, Timestamp>> + Send {
         let _ = cluster;
         std::future::ready(BTreeMap::new())
@@ -211,7 +211,7 @@ pub trait Evictions: Sync {
     /// Evicts through the eviction API, which respects disruption budgets.
     fn evict(&self, cluster: &ClusterName, pod: &PodKey) -> impl Answer<(), ClusterError>;
     /// Deletes regardless of budgets, with this grace period in seconds: only past a deadline that the user set, or when the
-    /// machine is lost anyway. The API server is told that it is a disruption, if it lets itself be told.
+    /// machine is lost anyway. An eviction is tried first, because only that sets the pod's condition `DisruptionTarget`.
     fn delete_pod(&self, cluster: &ClusterName, pod: &PodKey, grace_seconds: i64) -> impl Answer<(), ClusterError>;
 }
 

@@ -175,7 +175,7 @@ pub async fn update_record<R: Record, P: Ports<Store: Records>>(
     Ok(Update::Lost)
 }
 
-/// Notes how a function serves a cluster, if `next` has something new to say of it. Nothing but what people are told depends on it.
+/// Records how well a function serves a cluster, if `next` returns a changed record. Only what users are shown depends on it, no decision.
 pub async fn note_health<P: Ports<Store: Records>>(
     ports: P,
     cluster: &ClusterName,

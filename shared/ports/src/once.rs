@@ -17,7 +17,7 @@ impl<T> Default for Once<T> {
 }
 
 impl<T: Copy> Once<T> {
-    /// The fact as it was read first. Only one `read` runs at a time, and after a failed one the next may succeed.
+    /// The kept fact, or the result of `read` if there is none. Only one `read` runs at a time, and a failed one is not kept.
     pub async fn get_or_read<E>(&self, read: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let mut known = self.0.lock().await;
         if let Some(value) = *known {
@@ -29,7 +29,7 @@ impl<T: Copy> Once<T> {
     }
 }
 
-/// A fact about each cluster that is read again once what is known is too old for whoever asks.
+/// A fact about each cluster that is kept, and read again when a caller needs a newer one.
 #[derive(Debug)]
 pub struct Cached<T>(std::sync::Mutex<BTreeMap<ClusterName, Arc<Slot<T>>>>);
 
@@ -43,8 +43,8 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T: Copy> Cached<T> {
-    /// The fact as it was read at `since` or later, else as `read` finds it. Of one cluster only one `read` runs at a time, and after a
-    /// failed one the next may succeed. What was read in the future, by a clock that was wrong, is read again.
+    /// The kept fact if it was read at `since` or later, otherwise the result of `read`. Only one `read` runs at a time for a cluster, and
+    /// a failed one is not kept. A time in the future comes from a clock that was wrong: then the fact is read again.
     pub async fn get_or_read<E>(
         &self,
         cluster: &ClusterName,

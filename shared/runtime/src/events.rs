@@ -144,9 +144,9 @@ pub fn decode(function: Function, event: &Value, clusters: &[ClusterName]) -> Re
     Err("the event is neither a batch of SQS, nor a schedule's input such as {\"kind\":\"tick\"}, nor an EventBridge envelope".to_owned())
 }
 
-/// The EventBridge envelope in an event: the event itself, or what Lambda's record of an event is about that it gave up. Whoever invokes
-/// the function with a message of the dead-letter queue may do so with the message as it is; should that fail again, its record holds the
-/// first one.
+/// The EventBridge envelope in an event: the event itself, or the `requestPayload` of the record that Lambda sends to the dead-letter queue
+/// for an event it gave up on. Users may so invoke the function with a message of that queue unchanged. If that invocation fails too, its
+/// record contains the first one.
 fn notice_in(event: &Value) -> Option<&Value> {
     if event.get("detail-type").is_some() { Some(event) } else { notice_in(event.get("requestPayload")?) }
 }

@@ -1,13 +1,14 @@
-//! Tries of an event in the invocation that it started. No queue delivers it again within seconds, and Lambda repeats what failed only
-//! after a minute, which is half of what a spot notice leaves (ADR 0070).
+//! Retries of an event within the invocation that it started. No queue delivers an event again within seconds, and Lambda retries a failed
+//! invocation only after a minute, which is half of the time that a spot notice leaves (ADR 0070).
 
 use crate::Function;
 use whittle_ports::Clock;
 use whittle_units::SignedDuration;
 
-/// Tries something until it has not failed in a way that may pass, as often as messages of a queue come again early, and only while the
-/// invocation has time for two more tries that take as long as they may. `attempt` is told whether another try follows if its failure may
-/// pass; `may_pass` says of an outcome whether it is such a failure. Returns the outcome of the last try.
+/// Makes `attempt` until its outcome is final: it succeeded, or failed in a way that another attempt will not change. `may_pass` says of an
+/// outcome whether it is not final. There are as many attempts as a queue makes with short delays, and one is followed by another only if
+/// the invocation had time for both at their full length when it began. The argument of `attempt` is whether another one may follow.
+/// Returns the last outcome.
 pub(crate) async fn until_it_ends<T>(
     function: Function,
     invocation: &impl Clock,
@@ -25,7 +26,7 @@ pub(crate) async fn until_it_ends<T>(
     }
 }
 
-/// How long to wait after the try of this number that begins now, if that fails; `None` if it is the last.
+/// How long to wait after attempt number `tries`, which begins now, if it fails; `None` if it is the last.
 fn wait_after(function: Function, invocation: &impl Clock, tries: u32) -> Option<SignedDuration> {
     let wait = function.retry_delay(tries)?;
     let both = function.run_time().saturating_mul(2).saturating_add(wait);
@@ -70,7 +71,7 @@ mod tests {
         }
     }
 
-    /// What a try comes to.
+    /// The outcome of an attempt.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Ends {
         Well,
