@@ -114,7 +114,7 @@ enum Meaning {
     Gate(&'static str),
     /// All gates as a list, `Drift=true,…`.
     Gates,
-    /// Whether pods with resourceClaims are left aside; here they always are. With what is told of `false`.
+    /// Whether pods with resourceClaims are ignored; Whittle always ignores them. With the remark for the value `false`.
     IgnoreDra(&'static str),
     Nothing(&'static str),
 }

@@ -14,9 +14,9 @@ const COMPRESSED_FROM: usize = 512;
 /// The longest text that is read. An item has 400 KB, and no claim of ours comes near that.
 const TEXT_MAX: u64 = 4 * 1024 * 1024;
 /// Names of instance types, and claims without what is their own. Not a byte of it may change once claims were written with it: what it
-/// lacks is for another one, beside it.
+/// lacks goes into a second dictionary.
 const DICTIONARY: &[u8] = include_bytes!("at_rest/dictionary-1.txt");
-/// Bytes before the text of a stream with a dictionary: two that say so, and the checksum.
+/// Bytes before the text of a stream with a dictionary: two with the format and the flag FDICT, and the dictionary's checksum.
 const HEADER: usize = 6;
 /// How every gzip file begins: the form of claims before there was a dictionary.
 const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -46,8 +46,8 @@ impl BlockEnds {
         self.ends.get(block).copied().flatten()
     }
 
-    /// What is known after another look. What EC2 does not show any more keeps its last known end; it is forgotten once that has
-    /// passed and no claim names it, so that the record has a bound.
+    /// The record after EC2 was asked again. A block that EC2 no longer shows keeps its last known end. It is removed when that has passed
+    /// and no claim names the block, so that the record stays small.
     #[must_use]
     pub fn after(known: Option<Self>, found: &BTreeMap<String, Option<Timestamp>>, named: &BTreeSet<&str>, now: Timestamp) -> Self {
         let mut ends = known.map(|known| known.ends).unwrap_or_default();

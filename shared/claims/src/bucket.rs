@@ -15,7 +15,7 @@ pub struct Bucket {
     pub capacity: u32,
     pub refill_per_second: u32,
     pub refilled_at: Timestamp,
-    /// Tokens that whoever takes some leaves to others. It is the taker's, and not stored.
+    /// Tokens that a caller leaves for others. Each caller sets its own; it is not stored.
     #[serde(skip)]
     pub reserve: u32,
 }

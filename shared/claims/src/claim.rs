@@ -162,8 +162,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Whether it counts as one in a capacity reservation. Its labels may say so alone: it was adopted with those of a Node or a NodeClaim
-    /// that nobody had changed since it left the reservation.
+    /// Whether it counts as running in a capacity reservation. Sometimes only its labels say so: they are those of the Node or NodeClaim
+    /// that it was adopted with, and were not updated when it left the reservation.
     pub fn is_reserved(&self) -> bool {
         let label = self.labels.get(labels::CAPACITY_TYPE);
         self.capacity_type == labels::CAPACITY_RESERVED || label.is_some_and(|label| label == labels::CAPACITY_RESERVED)

@@ -40,15 +40,15 @@ impl Overdue {
     }
 }
 
-/// Whether a function goes on serving a cluster. Written by the function that it names; of `schedule` the first one, and that it is
-/// overdue, by `sweep`, which tells of both functions.
+/// Whether a function still serves a cluster. The record is written by the function that it names, except that `sweep` creates that of
+/// `schedule` and notes in it when `schedule` is overdue. `sweep` reports on both functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionHealth {
     /// The function's name.
     pub function: String,
-    /// When a run last ended well: of `schedule` to within some minutes, of `refresh` when this was last written.
+    /// When a run last succeeded: for `schedule` accurate to some minutes, for `refresh` as of the last write of this record.
     pub well_at: Timestamp,
-    /// When the first run failed after which none has ended well. Only of `refresh`.
+    /// When the first of the latest runs failed, if none has succeeded since. Only for `refresh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,
     /// Only of `schedule`, whose next record has none.

@@ -1,4 +1,4 @@
-//! The memory that nodes have reported, and of what they had too little (aws 3.8). Pure.
+//! How much memory new nodes report, and which of their resources turned out smaller than planned (aws 3.8). Pure.
 
 use crate::claim::{Claim, Machine};
 use crate::record::Record;
@@ -11,12 +11,13 @@ use whittle_units::{InstanceId, Quantity, Resources, SignedDuration, Timestamp};
 const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// Measurements that are older than this are written again, so that those of an image in use do not expire.
 const RENEWED_AFTER: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// How long after one node that is too small a second one of its kind confirms it. A single one may be an odd one, such as one whose disks
-/// were not formatted in time.
+/// A node that is smaller than planned counts once a second one of its kind within this time confirms it. A single one may be an exception,
+/// such as one whose disks were not formatted in time.
 const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_hours(48);
 /// A node with less than seven eighths of the memory that was planned has much less. Nodes of one type and image differ by far less.
 const MUCH_LESS: (i64, i64) = (7, 8);
-/// How long types are planned with what two nodes had. Then one machine is tried again: whatever made them small may be over.
+/// How long types are planned with the smaller amounts that two nodes reported. Then one machine is planned with EC2's amounts again: the
+/// cause may be over.
 const BELIEVED_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Settings of node classes for which an image's shortfalls are kept. For each one more those of another are forgotten: if they are in use,
 /// they are found again, by one machine for each type.
@@ -135,7 +136,7 @@ impl Shortfall {
         let amount = |(resource, is_bounded): (&'static str, bool)| {
             let (requested, planned) = (claim.spec.requests.get(resource), machine.allocatable.get(resource));
             let found = allocatable.get(resource);
-            // Where the plan did not fit either, the node is not the cause. What it does not report yet it has all the same.
+            // If the request exceeded the planned amount already, the node is not the cause. Zero means that it has not reported yet.
             let is_short = found < requested && requested <= planned && !found.is_zero();
             let is_believed = !is_bounded || found.times(2) >= planned;
             let of_types = of_types(resource, allocatable, machine);
@@ -208,7 +209,7 @@ impl MeasuredMemory {
         (is_news || is_old).then_some(next)
     }
 
-    /// What types have for pods at most, with the settings of a node class: of what two nodes had too little.
+    /// For each instance type, the amounts to plan with instead of EC2's, where two nodes with these settings of a node class had less.
     #[must_use]
     pub fn too_little_of(&self, class_hash: &str, now: Timestamp) -> BTreeMap<String, Resources> {
         let mut found: BTreeMap<String, Resources> = BTreeMap::new();
@@ -222,8 +223,8 @@ impl MeasuredMemory {
         found
     }
 
-    /// Keeps the memory of a node if it is the smallest of its type. Much less than was planned may be that of an odd node, such as one
-    /// with a kernel option of its own: it has to be confirmed by a second one, and the larger of the two amounts counts.
+    /// Keeps the memory of a node if it is the smallest of its type. An amount far below the planned one may come from an exceptional node,
+    /// such as one with a kernel option of its own: a second node has to confirm it, and the larger of the two amounts counts.
     fn add_memory(&mut self, one: &Measurement, now: Timestamp) {
         let known = self.by_type.get(&one.instance_type).copied();
         if known.is_some_and(|known| known <= one.memory) {

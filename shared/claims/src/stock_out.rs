@@ -68,8 +68,8 @@ impl OfferingKey {
         let of_subnet = self.subnet().or(self.subnet_prefixes());
         of_subnet.or(self.reservation()).or(self.quota()).or(self.full_group()).is_none()
     }
-    /// The key of an account quota that leaves no room for a machine of so many vCPUs: no type that counts against it and has as many
-    /// can be launched with this capacity type.
+    /// The key of an account quota that has no room for a machine with `vcpus` vCPUs: no type that counts against it and has at least as
+    /// many can be launched with this capacity type.
     #[must_use]
     pub fn of_quota(quota: &str, capacity_type: &str, vcpus: u32) -> Self {
         Self {
@@ -141,7 +141,7 @@ const WAIT_MAX: SignedDuration = SignedDuration::from_mins(30);
 /// A failure within this time after the end of the previous wait is a further one.
 const REPEAT_WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
-/// The wait after so many failures.
+/// The wait after `strikes` failures.
 fn wait_after(strikes: u32) -> SignedDuration {
     FIRST_WAIT.checked_mul(1 << strikes.saturating_sub(1).min(8)).unwrap_or(WAIT_MAX).min(WAIT_MAX)
 }

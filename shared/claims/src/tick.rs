@@ -1,4 +1,4 @@
-//! What a tick rings besides the function that it invokes (ADR 0065).
+//! The doorbells that a tick of `sweep` sends to other functions (ADR 0065).
 
 use crate::doorbell::Doorbell;
 use whittle_units::ClusterName;
@@ -6,15 +6,15 @@ use whittle_units::ClusterName;
 /// What the tick of `sweep` knows of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TickFacts {
-    /// Whether the table has any claim of the cluster, or may have one: none that cannot be read is overlooked.
+    /// Whether the table has a claim of the cluster; also true if a claim, or the table, cannot be read.
     pub has_claims: bool,
     /// Whether the deployment is in shadow mode.
     pub is_shadow: bool,
 }
 
 impl TickFacts {
-    /// The doorbells that the tick of `sweep` rings besides it. Without a claim there is no machine, and for a day there has been none:
-    /// nothing is to be registered, and of machines nothing to be decided. Only in shadow mode are those of another controller judged.
+    /// The doorbells that the tick sends. A cluster without a claim has no machine, and has had none for a day: there is nothing to
+    /// register and nothing to consolidate. Only in shadow mode `consolidate` runs nevertheless, for another controller's machines.
     ///
     /// `cargo xtask ci --only template` reads the doorbells here to know which queues `sweep` needs permission for.
     #[must_use]

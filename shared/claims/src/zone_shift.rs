@@ -85,8 +85,9 @@ impl ZoneShifts {
     /// There is one for each cluster.
     pub const NAME: &'static str = "cluster";
 
-    /// What is known after a poll: the answer, whatever was known before. (Karpenter adds an answer with shifts to what it knew, so that
-    /// a shift that is cancelled while another is in force lasts until its end.) `names` has names of zones by id, as subnets have them.
+    /// The record after a poll: the answer replaces all earlier shifts. (Karpenter adds an answer with shifts to those it knew, so that a
+    /// shift that is cancelled while another one is in force lasts until its planned end.) `names` has the names of zones by id, from the
+    /// subnets.
     #[must_use]
     pub fn after(known: Option<&Self>, answer: &[ZoneShift], names: &BTreeMap<String, String>) -> Self {
         let mut next = known.cloned().unwrap_or_default();

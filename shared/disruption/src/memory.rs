@@ -25,7 +25,7 @@ const MOVES_MAX: u64 = 2;
 const REPLACEMENT_DELAY_MAX: SignedDuration = SignedDuration::from_secs(30);
 /// Limit of workload names over all moves, which name each twice: memory is stored in one item of at most 400 KB.
 const NAMES_MAX: usize = 1_000;
-/// Limit of the bytes of these names. One may have more than three hundred, and names drawn at random are hardly compressed.
+/// Limit of the bytes of these names: one may have more than three hundred, and random names do not compress well.
 const NAME_BYTES_MAX: usize = 200_000;
 /// Kubernetes stores creation timestamps in whole seconds.
 const TIMESTAMP_PRECISION: SignedDuration = SignedDuration::from_secs(1);

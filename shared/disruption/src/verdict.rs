@@ -28,10 +28,11 @@ impl Verdict {
     }
 }
 
-/// Whether a machine goes, and if not, why not.
+/// Whether a machine is removed, and if not, why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictReason {
-    /// A command of this decision removes it, with so many nodes in all; together they save this, if their prices are known.
+    /// A command of this decision removes it. `nodes` is how many nodes the command removes, and `savings` what it saves in all, if their
+    /// prices are known.
     Chosen { reason: Reason, action: Action, savings: Option<Savings>, nodes: usize },
     /// It must not be disrupted.
     Blocked(Blocker),

@@ -276,7 +276,7 @@ impl ClusterState {
         let to_come = self.nodes.iter().enumerate().filter(|(_, state)| state.node.is_none());
         let to_come: BTreeMap<String, usize> =
             to_come.filter_map(|(n, state)| Some((state.claim.as_ref()?.status.provider_id.clone(), n))).collect();
-        // The Node of one that starts may be left out: its pods use resources all the same.
+        // A machine that starts may have a Node that `self.nodes` leaves out: pods bound to it still use its resources.
         for node in objects.nodes.iter().filter(|_| !to_come.is_empty()) {
             if let Some(&n) = to_come.get(&node.spec.provider_id) {
                 at.entry(node.metadata.name.clone()).or_insert(n);

@@ -183,5 +183,5 @@ impl Work<'_> {
     }
 }
 
-/// Field and message of each thing for which an object cannot be converted. Of one that is only read, the first alone is told.
+/// Why an object cannot be converted: field and message of each cause. For an object that is only read, users see the first one alone.
 type Refusal = Vec<(String, String)>;

@@ -66,7 +66,7 @@ fn overlay_aws_key_is_allowed(key: &str) -> bool {
     aws_key_is_allowed(key) && !NOT_IN_OVERLAYS.contains(&key)
 }
 
-/// At most so many keys are named that may have been meant.
+/// How many keys that may have been meant are named at most.
 const MEANT_MAX: usize = 6;
 
 /// The name of a key, without its domain.

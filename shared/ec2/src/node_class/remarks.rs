@@ -7,7 +7,7 @@ use whittle_api::karpenter::Ec2NodeClass;
 /// How many unknown settings are named: a condition has room for them.
 const NAMED_MAX: usize = 10;
 
-/// What of a class has no effect on its nodes, each with its field and a remedy. Its nodes are launched all the same.
+/// Settings of a class that have no effect on its nodes, each with its field and a remedy. Nodes are launched nevertheless.
 pub fn remarks(class: &Ec2NodeClass) -> Vec<String> {
     local_disks(class).into_iter().chain(unknown_settings(class)).collect()
 }

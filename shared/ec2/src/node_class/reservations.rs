@@ -21,8 +21,8 @@ pub struct ChosenReservations {
     pub tenancies: BTreeMap<String, String>,
     /// One sentence for each reservation that no machine of the class can be started in, or that is of an unknown kind.
     pub left_out: Vec<String>,
-    /// Ids of those that no machine of the class can be started in. A machine that runs in one all the same has not drifted: EC2 knows
-    /// better, and the class selects it.
+    /// Ids of the reservations that no machine of the class can be started in. A machine that runs in one has not drifted: EC2 did start it
+    /// there, and the class selects the reservation.
     pub unused: BTreeSet<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct ChosenReservations {
 const NAMED_MAX: usize = 10;
 
 impl ChosenReservations {
-    /// What is told of the reservations that are left out; empty if none is.
+    /// The message about the reservations that are left out; empty if none is.
     pub(super) fn message(&self) -> String {
         let named = self.left_out.iter().take(NAMED_MAX).map(|sentence| format!("capacity reservation {sentence}"));
         let more = self.left_out.len().saturating_sub(NAMED_MAX);

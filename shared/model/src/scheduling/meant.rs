@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use whittle_api::labels;
 
-/// At most so many values are named that may have been meant.
+/// How many values that may have been meant are named at most.
 const NAMED_MAX: usize = 6;
 
 /// A value that no instance type has, and what was probably meant.

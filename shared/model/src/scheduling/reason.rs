@@ -62,8 +62,8 @@ pub struct PoolRejection {
     pub ruled_out: Vec<RuledOut>,
     /// The resource that is short, and by how much.
     pub nearest: Option<NearestMiss>,
-    /// All resources that are short, so that a type has enough of the rest for a pod that asks for no more of these than is said; empty
-    /// where that is `nearest` alone.
+    /// All resources that are short: if the pod asked for no more of each than is named here, a type would have enough of the others. Empty
+    /// if only `nearest` is short.
     pub misses: Vec<NearestMiss>,
     /// The limits without which some instance type would fit.
     pub limits: Vec<LimitLeft>,

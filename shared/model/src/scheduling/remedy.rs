@@ -1,5 +1,5 @@
-//! What it would take: for each reason why a pod has no place, what its reader can change so that it holds no more. Nothing is said of
-//! what passes by itself, and of what nobody can change.
+//! Remedies: for each reason why a pod has no place, what a user can change so that the reason no longer holds. There is none for causes
+//! that pass by themselves, nor for those that nobody can change.
 
 use super::changes::{Change, Changes, ClassChange, OwnRule};
 use super::meant::{Meant, meant_key};
@@ -10,7 +10,7 @@ use std::fmt::{self, Display};
 use whittle_api::labels;
 use whittle_units::Quantity;
 
-/// For how many NodePools it is said what would help: a reason names as many.
+/// For how many NodePools remedies are given: a reason names as many.
 const POOLS_MAX: usize = 10;
 
 /// The constraint of offerings that EC2 has, as it is named.
@@ -430,7 +430,7 @@ fn of_misses(misses: &[NearestMiss], other_types: bool, limits: &[String]) -> St
     if others.is_empty() { first } else { format!("{first}; and besides a pod {}", others.join(" and ")) }
 }
 
-/// What would make a type large enough; `other_types` says whether larger ones are to be had.
+/// What would make a type large enough; `other_types` is whether allowing other, larger types would help.
 fn of_miss(miss: &NearestMiss, other_types: bool) -> String {
     let (resource, most) = (&miss.resource, miss.largest.text_of(&miss.resource));
     if resource == "ephemeral-storage" {
