@@ -21,8 +21,8 @@ use whittle_units::{ClaimName, Price, Timestamp};
 
 /// Concurrent calls to the API server.
 const READ_CONCURRENCY: usize = 10;
-/// Empty nodes that one command removes at most: each takes some seven calls, and a run that does not get through all of them starts again
-/// with the first. The next pass finds the others.
+/// How many empty nodes one command removes at most: each takes about seven calls, and a run that does not finish starts again with the
+/// first. The next pass finds the others.
 const EMPTY_MAX: usize = 1_000;
 
 /// Claims of a command after their reason was set.
@@ -84,8 +84,9 @@ impl<P: Rights> Run<'_, P> {
         Ok(true)
     }
 
-    /// Taints the nodes of a command. Returns the command without those that the API server does not let be tainted, as a policy may: they
-    /// are left alone for a while, and hold up no other node. If the run dies here, a later one removes the taints as those of no command.
+    /// Taints the nodes of a command. Returns the command without the nodes that could not be tainted because the API server refused, for
+    /// example by an admission policy: these are not tried for a while, so that they do not block others. If the run dies here, a later one
+    /// removes the taints because they belong to no command.
     async fn taint_all(&mut self, snapshot: &Snapshot, command: &Command, state: &mut Disruptions) -> Result<Option<Command>, HandleError> {
         let to_close: Vec<&Removal> = command.removals.iter().filter(|_| Safeguard::ClosedBeforeCommand.stops(true)).collect();
         let answers = concurrently(to_close.iter().map(|removal| self.taint(&removal.node))).await;

@@ -1,5 +1,5 @@
-//! Static pools whose machines EC2 does not launch: the next attempt follows after longer each time (disruption 16). Each makes as many
-//! claims as replicas are missing, and gives them up. Pure.
+//! Static pools whose machines EC2 does not launch: the wait before the next attempt grows (disruption 16). Each attempt creates a claim
+//! for every missing replica, and all of them are given up again. Pure.
 
 use crate::refused::{Asked, refusal_of};
 use crate::state::{Disruptions, refused_for};
@@ -26,7 +26,8 @@ const MESSAGE_MIN: usize = 80;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedLaunches {
-    /// How often in succession, a refusal after stock-outs being the first one; zero once it launched one, or pool or class have changed.
+    /// How many failures there were in succession. A refusal after stock-outs counts as the first. Zero after a successful launch, or after
+    /// a change of the pool or its class.
     pub times: u32,
     /// The last of them was a refusal.
     #[serde(default)]

@@ -116,8 +116,8 @@ impl<P: Rights> Run<'_, P> {
         } else {
             let moved = self.advance_commands(&snapshot, &mut stored).await?;
             if moved {
-                // Claims that are now being deleted must count as such before anything else is decided. The old snapshot goes first:
-                // while it holds the lists that are kept, these are copied to be brought up to date, be it 100,000 pods.
+                // Claims that are now being deleted must count as such before anything else is decided. The old snapshot is dropped first:
+                // while it shares the cached lists, an update has to copy them, with up to 100,000 pods.
                 drop(snapshot);
                 snapshot = load(self.ports, self.settings, cluster).await?;
             }
@@ -183,8 +183,8 @@ impl<P: Rights> Run<'_, P> {
         recorded.count_failure(&mut self.report, "decisions_unrecorded");
     }
 
-    /// Records pod events; whether all of them. A node whose last one is missing looks quiet for longer than it was, so that nothing
-    /// new may be done in this pass.
+    /// Records pod events. Returns whether all could be recorded: a node whose last event is missing seems to be without events for longer
+    /// than it is, so that this pass must not begin anything new.
     async fn records_pod_events(&mut self, cluster: &ClusterName, snapshot: &mut Snapshot) -> Result<bool, HandleError> {
         let step = observe::record_pod_events(self.ports, cluster, snapshot, &mut self.report).await?;
         self.handed_over |= step == Step::HandedOver;

@@ -64,8 +64,8 @@ pub(crate) struct PodNews {
     pub(crate) last_pod_event_at: Option<Timestamp>,
 }
 
-/// Which claims have other pods on their node than at the last pass, or pods of which something happened since the last pod event.
-/// Pods that came and went between two passes tell themselves when that was, those that are gone by `departures`. Pure.
+/// Claims whose node has other pods than in the last pass, or pods that changed since the last pod event. For pods that came and went
+/// between two passes the time is in their own status, or in `departures` once they are gone. Pure.
 pub(crate) fn changed_pods(snapshot: &Snapshot, departures: &BTreeMap<String, Timestamp>) -> Vec<PodNews> {
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     // An unreadable pod counts as unchanged.
@@ -84,7 +84,7 @@ pub(crate) fn changed_pods(snapshot: &Snapshot, departures: &BTreeMap<String, Ti
         let last = claim.last_pod_event_at;
         let last = if has_others { last_pod_event(last, snapshot.now) } else { last };
         let told = pods.iter().filter(|pod| tells_events(pod)).filter_map(|pod| pod.last_event());
-        let told = told.chain(departures.get(node).copied()).filter(|told| is_of(claim, *told, snapshot.now)).max();
+        let told = told.chain(departures.get(node).copied()).filter(|told| is_pod_event_of(claim, *told, snapshot.now)).max();
         let last_pod_event_at = later_pod_event(last, told);
         if claim.pods_fingerprint != Some(fingerprint) || claim.last_pod_event_at != last_pod_event_at {
             changed.push(PodNews { claim: at, fingerprint, last_pod_event_at });
@@ -93,9 +93,9 @@ pub(crate) fn changed_pods(snapshot: &Snapshot, departures: &BTreeMap<String, Ti
     changed
 }
 
-/// Whether something at a time was a pod event of a claim's node. Before the node was initialized nothing has to be known, and its
-/// name may have been another machine's; a kubelet's clock may be ahead. Pure.
-fn is_of(claim: &Claim, told: Timestamp, now: Timestamp) -> bool {
+/// Whether a change of a pod at the time `told` counts as a pod event of the claim. Not before the node was initialized, when its name may
+/// have been another machine's, and not in the future, where a kubelet's clock is ahead. Pure.
+fn is_pod_event_of(claim: &Claim, told: Timestamp, now: Timestamp) -> bool {
     let initialized = conditions::find(&claim.conditions, conditions::INITIALIZED).filter(|is| is.status == ConditionStatus::True);
     initialized.and_then(|is| is.last_transition_time).is_some_and(|since| since < told) && told <= now
 }

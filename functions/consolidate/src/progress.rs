@@ -87,7 +87,7 @@ impl<P: Rights> Run<'_, P> {
             }
         }
         let moved = narrowed || left.len() < stored.value.running.len();
-        // In a fleet that drifts some command ends in each pass, for hours. Nodes of those that have just ended are no strays.
+        // Also if commands ended in this pass: while a fleet drifts, that is so in every pass for hours. Their nodes are no strays yet.
         if Safeguard::StraysOpened.stops(true) {
             match untaint_strays(self.ports, snapshot, &stored.value, &mut self.report).await {
                 Ok(step) => self.handed_over |= step == Step::HandedOver,
@@ -120,7 +120,7 @@ impl<P: Rights> Run<'_, P> {
             }
             Readiness::Ready => {
                 if has_to_look_again(running) && time_left(self.ports.clock()).is_zero() {
-                    // As many may have waited for one NodePool, and each is simulated: the next pass goes on with them.
+                    // Many commands may have waited for one NodePool, and each is simulated: the next pass goes on with the rest.
                     self.hand_over();
                     return Ok(Outcome::Waiting);
                 }
@@ -207,8 +207,8 @@ impl<P: Rights> Run<'_, P> {
         metrics::command_failed(&mut self.report, snapshot, running);
     }
 
-    /// Takes nodes that were to go for being empty, and have a pod by now, out of their command: each goes for itself, and the others still
-    /// go. Whether none is left, so that the command is rolled back.
+    /// Takes nodes that were chosen because they were empty, and have a pod by now, out of their command, which still removes the others.
+    /// Returns whether none is left, so that the command is rolled back.
     async fn keep_occupied(
         &mut self,
         snapshot: &Snapshot,
@@ -324,8 +324,8 @@ impl<P: Rights> Run<'_, P> {
         Ok(if is_ending { OldClaim::Ending } else { OldClaim::Deleted })
     }
 
-    /// Removes the taint of a node that is kept. A policy may refuse it for long: the node is then untainted as that of no command, once it
-    /// can be, and holds up nothing.
+    /// Removes the taint of a node that is kept. If an admission policy refuses, that is not an error: the node then belongs to no command,
+    /// and later runs remove its taint as soon as the policy allows.
     pub(crate) async fn untaint(&self, node: &str) -> Result<(), HandleError> {
         let patch = NodePatch { remove_taints: vec![Taint::disrupted()], ..NodePatch::default() };
         match self.patch_unless_gone(node, &patch).await {
@@ -458,8 +458,8 @@ fn was_passed_over(snapshot: &Snapshot, running: &Running) -> bool {
     latest.is_some_and(|since| snapshot.now.duration_since(since) > LOOKED_AT_WITHIN)
 }
 
-/// Whether a node of a command takes pods: the run that rolled the command back died before it could record that, or somebody has removed
-/// the taint. Pods for which no place was found may be there by now. Pure.
+/// Whether a node of a command takes pods, because it is not tainted: somebody removed the taint, or a run rolled the command back and died
+/// before it recorded that. Pods that were not planned for may be there by now. Pure.
 fn is_open(snapshot: &Snapshot, running: &Running) -> bool {
     let names: BTreeSet<&str> = running.removals.iter().map(|machine| machine.node.as_str()).collect();
     let is_tainted = |node: &Node| node.spec.taints.iter().any(|taint| taint.same(&Taint::disrupted()));
@@ -473,8 +473,8 @@ fn has_to_look_again(running: &Running) -> bool {
     running.waited && running.method != Method::StaticDrift
 }
 
-/// Why a command that waited does not end its nodes any more: pods that have to move no longer have a place. Those of other commands move
-/// as well, unless their replacements are still starting: until then they stay. Nodes that go for being empty have none to move. Pure.
+/// Why a command that waited must not remove its nodes any more: their pods no longer have a place. Pods of other commands count as moving
+/// too, except while those commands wait for their replacements. Empty nodes have no pods to move. Pure.
 pub(crate) fn displaced(settings: &Settings, snapshot: &Snapshot, running: &Running, known: &Disruptions) -> Option<String> {
     if !has_to_look_again(running) || running.method.reason() == Reason::Empty {
         return None;
@@ -501,8 +501,8 @@ fn goes_for_this_alone(snapshot: &Snapshot, machine: &DeletingMachine) -> bool {
     find_claim(snapshot, &machine.claim).is_some_and(|claim| !claim.value.is_ending() && !snapshot.is_deleted_by_user(&claim.value))
 }
 
-/// Pods that keep nodes of a command which were to go for being empty, whatever room others have: one that tolerates their taint may have
-/// been bound to a node since, or somebody has opened it. Pure.
+/// Pods that keep nodes which a command would remove because they were empty, even if other nodes have room for the pods: one that
+/// tolerates the taint may have been bound since, or somebody may have removed the taint. Pure.
 fn occupied(snapshot: &Snapshot, running: &Running) -> Vec<Arrival> {
     if running.method.reason() != Reason::Empty {
         return Vec::new();

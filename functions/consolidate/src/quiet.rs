@@ -13,8 +13,8 @@ const TICK: SignedDuration = SignedDuration::from_mins(1);
 /// How much earlier than it is due a doorbell may arrive: clocks differ, and queues count in seconds.
 const EARLY_MAX: SignedDuration = SignedDuration::from_secs(3);
 
-/// Whether a pass found everything as the pass before it did: no command is there or was found, every machine serves and is to
-/// stay, nothing is expected on any, no wait ends before the next tick, and each method has looked at all that it can. Pure.
+/// Whether a pass has left nothing to do before the next tick: there is no command and none was found, every machine serves and stays, no
+/// pod is expected on any, no wait ends before the tick, and each method has examined all of its candidates. Pure.
 pub(crate) fn is_quiet(snapshot: &Snapshot, before: &Disruptions, after: &Disruptions, decision: &Decision) -> bool {
     let idle = before.is_idle() && after.is_idle() && after.nominated.is_empty() && snapshot.expected.is_empty();
     let found = decision.commands.iter().chain(&decision.shadow).next().is_some();

@@ -7,9 +7,9 @@ use whittle_model::disruption::{Command, Method, Reason};
 use whittle_ports::Report;
 use whittle_snapshot::{QuotaFit, QuotaRoom, Snapshot, hold_to};
 
-/// The command, if quotas have room for all of its replacements, which are taken then; `None` if they do not, which is recorded. A node
-/// that has drifted is replaced by a machine of another capacity type where its pool allows one. One that is to become cheaper is not: its
-/// replacement might cost more than it does.
+/// The command, if quotas have room for all of its replacements; `room` is reduced by them. `None`, and a record in `report`, if they have
+/// not. A drifted node may be replaced by a machine of another capacity type if its pool allows that. A node that is replaced to save money
+/// may not: the other type might cost more than the node does.
 pub(crate) fn within_quotas(command: &Command, snapshot: &Snapshot, room: &mut QuotaRoom, report: &mut Report) -> Option<Command> {
     let (mut left, mut fitting) = (room.clone(), command.clone());
     for new in &mut fitting.replacements {
@@ -49,7 +49,7 @@ pub(crate) fn holds_static_drift(commands: &[Command], snapshot: &Snapshot, repo
     are_held
 }
 
-/// What a static pool launches of what it lacks, and how many of these machines quotas have no room for.
+/// The missing machines of a static pool that can be launched, and how many of the others quotas have no room for.
 pub(crate) fn launches_within_quotas(
     change: &StaticChange,
     snapshot: &Snapshot,

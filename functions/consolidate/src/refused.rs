@@ -1,5 +1,5 @@
-//! NodePools for whose nodes EC2 refuses replacements because of what is asked of it, such as a volume that is too small (disruption 11.2).
-//! Each attempt taints nodes until its launch is given up: so the next one follows after longer each time. Pure.
+//! NodePools for whose nodes EC2 refuses replacements because the request is invalid, for example with a volume that is too small
+//! (disruption 11.2). Each attempt taints nodes until its launch is given up, so that the wait before the next one grows. Pure.
 
 use crate::execute::find_claim;
 use crate::progress::takes_no_pods;
@@ -64,8 +64,8 @@ impl Asked {
         Self { node_pool: node_pool.to_owned(), hash: hash() }
     }
 
-    /// Whether a user has changed something since, or other images, subnets or security groups were found. A NodePool that was deleted is
-    /// asked for no more, and one that was made anew may be another.
+    /// Whether the request would be another one now: a user has changed pool or class, or other images, subnets or security groups were
+    /// found. A deleted NodePool counts as changed, and so does one that was created again under its name.
     pub(crate) fn has_changed(&self, snapshot: &Snapshot) -> bool {
         let now = Self::of(&self.node_pool, snapshot);
         self.hash.zip(now.hash).is_some_and(|(then, now)| then != now) || self.is_pool_gone(snapshot)
@@ -108,9 +108,9 @@ pub(crate) fn refused_launch<'a>(snapshot: &'a Snapshot, running: &Running) -> O
     })
 }
 
-/// Why a replacement that runs is of no use: its Node takes no pods, or was never initialized. The next one may fare no better, as with an
-/// image whose nodes stop being ready, where something cordons each new node, or with a startup taint that nobody removes. It stays, or is
-/// surplus of a static pool, so that there would be one more each time.
+/// Why a running replacement is of no use: its Node takes no pods, or was never initialized. The next one may be no better, for example if
+/// nodes of an image stop being ready, if something cordons each new node, or if nobody removes a startup taint. The useless machine stays
+/// (in a static pool as surplus), so that each further attempt would add one.
 fn launched_in_vain(snapshot: &Snapshot, claim: &Claim) -> Option<&'static str> {
     if claim.is_ending() || snapshot.is_deleted_by_user(claim) {
         return None;
@@ -169,7 +169,7 @@ impl Disruptions {
         }
     }
 
-    /// The replacements of a command serve: whatever was refused for its pools is refused no more.
+    /// Forgets the refusals of a command's pools once all its replacements serve.
     pub(crate) fn forget_refused_launch(&mut self, running: &Running, snapshot: &Snapshot) {
         if running.replacements.is_empty() {
             return;
@@ -199,8 +199,8 @@ impl Disruptions {
         }
     }
 
-    /// For how long nothing is launched to replace nodes of a pool: its time, and while one command tries whether EC2 still refuses, or
-    /// whether what it launches is of use by now.
+    /// How long no further replacements are launched for a pool: until its wait is over, and while one command tries whether EC2 still
+    /// refuses, or whether new machines have become useful.
     fn refused_now(&self, pool: &str, refusal: &LaunchRefusal, snapshot: &Snapshot) -> Option<ReplacementRefused> {
         let is_in_vain = [TAKES_NO_PODS, NOT_INITIALIZED].contains(&refusal.message.as_str());
         let is_open = |running: &Running| if is_in_vain { awaits_room(running, snapshot) } else { is_launching(running, snapshot) };

@@ -14,14 +14,14 @@ use whittle_units::{ClaimName, Price, SignedDuration, Timestamp};
 /// There is one such record in a cluster.
 pub(crate) const NAME: &str = "current";
 
-/// How long a Node is left alone that the API server did not let be tainted, how much longer for each other such Node, and the longest.
-/// A pass tries one of them: where a policy keeps a whole pool, all would be tried again before any other node has its turn.
+/// How long a Node is not tried again after the API server refused to taint it: the base, what each other such Node adds, and the maximum.
+/// A pass tries one of them. If a policy protects a whole pool, shorter waits would try all its nodes again before any other node.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
 const REFUSED_FOR_EACH_OTHER: SignedDuration = SignedDuration::from_mins(1);
 const REFUSED_FOR_MAX: SignedDuration = SignedDuration::from_hours(2);
-/// How long a node is not replaced after EC2 has refused its replacement, for a quota of the account or for what is asked of it; twice as
-/// long after each further time, and the longest. The quota itself is tried again after a minute, since pods may wait for it; for another
-/// machine nobody waits, and each attempt closes the node for as long as the launch takes.
+/// How long a node is not replaced after EC2 refused its replacement, because of an account quota or an invalid request: at first, doubled
+/// after each further refusal, and at most. For pending pods a quota is tried again after a minute. Nobody waits for a replacement, and
+/// each attempt keeps the node tainted while the launch lasts.
 const REPLACEMENT_REFUSED_FOR: SignedDuration = SignedDuration::from_mins(5);
 const REPLACEMENT_REFUSED_FOR_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// Refusals in the record.
@@ -68,10 +68,10 @@ pub struct Disruptions {
     /// Claims whose Node the API server did not let be tainted: they are left alone for a while, so that others have their turn.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, Refusal>,
-    /// Claims whose replacement EC2 refused for a quota of the account: a while passes before another is tried.
+    /// Claims whose replacement EC2 refused because of an account quota; the next attempt waits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub replacement_refused: BTreeMap<String, ReplacementRefusal>,
-    /// NodePools, by uid, for whose nodes EC2 refuses replacements because of what is asked of it.
+    /// NodePools, by uid, for whose nodes EC2 refuses replacements because the request is invalid.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub launches_refused: BTreeMap<String, LaunchRefusal>,
     pub memory: Memory,

@@ -1,8 +1,8 @@
 //! Static pools keep their `replicas`: missing machines are launched, surplus ones deleted (disruption 16).
 //!
 //! Only the holder of the cluster's lease creates claims, and each creation is fenced, so that only one of two concurrent runs
-//! fills a pool up. Surplus claims are stored before they are deleted: two runs never choose different machines. A run that finds some
-//! stored deletes as many of them as the pool still has too many.
+//! fills a pool up. Surplus claims are stored before they are deleted, so that two runs never choose different machines. A run that finds
+//! stored ones deletes them only as far as the pool still has a surplus.
 
 use crate::execute::find_claim;
 use crate::progress::deletion_of;
@@ -125,10 +125,10 @@ impl<P: Rights> Run<'_, P> {
         Ok(())
     }
 
-    /// Requests the deletion of the surplus claims in the record; one that was changed meanwhile stays in the record for the
-    /// next run. One that cannot be read is forgotten, or it would hold up every static pool for as long: its own is left as it is until
-    /// it can be read, and has then the surplus that it has. Draining honours budgets and protected pods; it begins when the pods have been
-    /// planned for, as of an expired machine, so that they are not planned for one by one.
+    /// Requests the deletion of the surplus claims in the record. One that was changed meanwhile stays in the record for the next run. One
+    /// that cannot be read is removed from it, since it would block all static pools: its own pool is not changed until the claim can be
+    /// read, and the surplus is then computed again. Draining honours budgets and protected pods. As for an expired machine, it begins once
+    /// the pods have been planned for together.
     async fn delete_surplus(&mut self, snapshot: &Snapshot, stored: &mut Stored<Disruptions>) -> Result<bool, HandleError> {
         let (mut done, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
         let mut pods_may_move = false;
@@ -222,8 +222,8 @@ fn delayed(change: &StaticChange, why: String) -> DisruptionEvent {
     }
 }
 
-/// What was chosen as surplus and still is. A pool may have been scaled up since, because its nodes are needed after all. Of those that no
-/// run has marked yet as many remain chosen as their pool has too many; what the pool lacks otherwise would be launched anew. Pure.
+/// The claims chosen as surplus that still are. A pool may have been scaled up since. Of its claims that no run has marked yet, only as
+/// many stay chosen as the pool has too many; more would be deleted and then launched again. Pure.
 pub(crate) fn still_surplus(snapshot: &Snapshot, known: &Disruptions) -> Vec<SurplusClaim> {
     if known.surplus.is_empty() {
         return Vec::new();
