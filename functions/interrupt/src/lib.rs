@@ -24,8 +24,7 @@ rights! {
     Queues: Queues,
 }
 
-/// Attempts to handle a notice against concurrent writers of its claim, of which there are few. After that the notice is
-/// tried again.
+/// How often a notice is handled again because its claim was written concurrently, which is rare. After that the notice is retried.
 const ATTEMPTS_MAX: u32 = 5;
 /// How long a notice of an unknown instance, or one that need not be acted on, is tried again: by then a call whose response was lost has
 /// been repeated, and Lambda, whose last repetition is later, does not move it to the dead-letter queue.
@@ -165,7 +164,7 @@ impl<P: Rights> Run<'_, P> {
             None
         };
         let remembered = self.store_stock_out(&claim.value, now).await;
-        // Should a doorbell not be sent, the notice comes again, but as a repeat: what it did is shown now or never.
+        // If a doorbell cannot be sent, the notice is retried, but then changes nothing: its effects have to be reported now.
         let rung = match &ended {
             Some(ended) => {
                 let rung = self.send_doorbells(&ended.value).await;
@@ -240,8 +239,8 @@ impl<P: Rights> Run<'_, P> {
     }
 }
 
-/// Whether nothing but the notice tells that the claim has to be deleted. That a machine is gone `sweep` sees as well, and no notices are
-/// as many as those of other people's machines that end. A recommendation is followed by a notice, if EC2 takes the machine.
+/// Whether nothing but this notice says that the claim has to be deleted. `sweep` also sees that a machine is gone, and most of those
+/// notices are about machines that are not ours. A recommendation is followed by a notice if EC2 takes the machine.
 const fn is_told_once(kind: InterruptionKind) -> bool {
     kind.ends_claim() && !matches!(kind, InterruptionKind::InstanceTerminated)
 }

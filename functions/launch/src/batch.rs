@@ -41,8 +41,8 @@ pub(crate) struct Batch {
     /// When EC2 showed no instance of a call that may have been lost. The call has not been made since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) looked_at: Option<Timestamp>,
-    /// Since when EC2 has refused to make the call again, of which it is unknown what it started before. No call since then may have
-    /// started anything.
+    /// Since when EC2 has refused repetitions of the call. What earlier calls started is unknown; calls since this time have
+    /// started nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused_since: Option<Timestamp>,
     /// What its machines are made from. `None` if the class was deleted, and in records of earlier releases.

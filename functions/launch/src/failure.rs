@@ -6,8 +6,8 @@ use whittle_ec2::fleet::{FleetFailure, FleetPoolError, failure};
 use whittle_ports::{CloudError, CloudErrorKind};
 use whittle_units::SignedDuration;
 
-/// Delay before a call is made anew of which EC2 was too busy, or did not know something new such as the instance profile: IAM takes some
-/// ten seconds to tell it.
+/// Delay before a call is repeated that failed because EC2 was busy, or did not know something new yet, such as an instance profile: it
+/// takes about ten seconds until EC2 sees a change of IAM.
 const PASSING_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(5);
 
 /// What becomes of the claims of a call that failed as a whole.

@@ -22,10 +22,10 @@ const BUCKET_SIZE: u32 = 50;
 const BUCKET_RATE: u32 = 5;
 /// Calls of a run that are under way at once. A call takes one to three seconds, so that this many keep up with the rate.
 const CALLS_MAX: usize = 20;
-/// What a run that has made calls leaves to those of other clusters of the deployment: the tokens of a second.
+/// How many tokens a run that has made calls leaves to other clusters of the deployment: those of one second.
 pub(crate) const LEFT_TO_OTHERS: u32 = BUCKET_RATE;
 
-/// What became of a call that was made beside others.
+/// The outcome of one of several concurrent calls.
 struct Part {
     outcome: Result<(), HandleError>,
     /// The launch templates that the run knew when the call began, and those that are known after it.
@@ -46,7 +46,7 @@ impl Part {
     }
 }
 
-/// Waits for something while calls go on. Those that end meanwhile are added to `ended`.
+/// Waits for `awaited` while calls continue. Those that end meanwhile are added to `ended`.
 async fn beside<T>(calls: &mut FuturesUnordered<impl Future<Output = Part>>, ended: &mut Vec<Part>, awaited: impl Future<Output = T>) -> T {
     let mut awaited = pin!(awaited);
     while !calls.is_empty() {
@@ -58,7 +58,7 @@ async fn beside<T>(calls: &mut FuturesUnordered<impl Future<Output = Part>>, end
     awaited.await
 }
 
-/// A count, its half, and so on, down to one. Nothing of zero.
+/// `count`, half of it, and so on, down to one. Empty if `count` is zero.
 fn halves(count: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(Some(count), |count| Some(count / 2)).take_while(|count| *count > 0)
 }
@@ -84,7 +84,7 @@ impl<P: Rights> Run<'_, P> {
                     Ok(Some(_)) if ended.iter().any(|part| part.is_throttled) => {}
                     Ok(Some(count)) => {
                         calls.extend(waiting.drain(..count).map(|group| Part::begin(self.part(), group)));
-                        // It asks whenever a call ends, and would take each token as it comes; another cluster's run asks once in seconds.
+                        // This run asks whenever a call ends and would get every new token; runs of other clusters ask much less often.
                         if count > 0 {
                             reserve = self.facts.left_to_others;
                         }
@@ -128,7 +128,7 @@ impl<P: Rights> Run<'_, P> {
             self.report.hand_over();
             return Ok(None);
         }
-        // Before the tokens: what lies between a token and its call makes calls come faster than they were permitted.
+        // Before the tokens are taken: a delay between tokens and their calls would make calls come in bursts above the permitted rate.
         self.ensure_shared_templates(waiting.make_contiguous(), free).await;
         if self.templates_throttled.is_some() {
             let is_ready = |group: &Group| group.launch.templates.iter().all(|template| self.has_template(template));
@@ -168,8 +168,8 @@ impl<P: Rights> Run<'_, P> {
         part.outcome
     }
 
-    /// Takes a token for each of so many calls, or for half as many, and so on, and leaves `reserve`. Returns how many calls may be made:
-    /// all invocations of the account share the bucket.
+    /// Takes tokens for `calls` calls, or for half as many, and so on, so that at least `reserve` are left. Returns how many calls may be
+    /// made: all invocations of the account share the bucket.
     pub(crate) async fn take_tokens(&self, calls: usize, reserve: u32) -> Result<usize, HandleError> {
         let (name, now) = (BucketName(BUCKET.to_owned()), self.ports.clock().now());
         let full = Bucket::full(BUCKET_SIZE, BUCKET_RATE, now).leaving(reserve);

@@ -62,7 +62,7 @@ const RESTORED_TABLE_AGE: SignedDuration = SignedDuration::from_mins(4);
 const RETRY_DELAY: SignedDuration = SignedDuration::from_secs(2);
 /// Delay before retrying a launch whose failure needs user action.
 const USER_ACTION_RETRY_DELAY: SignedDuration = SignedDuration::from_secs(30);
-/// EC2 knows an instance profile and its role by then, if there are any: what it says of them is not over soon.
+/// After this time EC2 knows a new instance profile and its role: an error about them then needs a person.
 const PROFILE_KNOWN_AFTER: SignedDuration = SignedDuration::from_mins(1);
 /// Delay before checking whether a changed class has been refreshed.
 const CLASS_REFRESH_DELAY: SignedDuration = SignedDuration::from_secs(5);

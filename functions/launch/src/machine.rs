@@ -121,8 +121,8 @@ pub(crate) fn with_pools(request: &FleetRequest, error: &FleetPoolError) -> Vec<
     concerned.map(|each| FleetPoolError { instance_type: each.instance_type.clone(), zone: each.zone.clone(), ..error.clone() }).collect()
 }
 
-/// Whether an error says nothing of machines of other classes: EC2 refuses the type to what this request asks for, such as an image, or
-/// lacks hardware for one account alone. Other clusters of the account seldom ask for that, and would do without the type.
+/// Whether an error concerns only machines of this class: EC2 does not support the type together with something in the request, such as the
+/// image, or has no dedicated hardware for it. Other clusters of the account seldom request that, and would lose the type without need.
 fn concerns_class(batch: &Batch, code: &str) -> bool {
     ApiError::client(code, "").is_unsupported() || batch.tenancy == "dedicated"
 }
@@ -236,7 +236,7 @@ pub(crate) fn whole_call_stock_outs(facts: &Facts, batch: &Batch, code: &str, me
 }
 
 fn stock_out(key: OfferingKey, code: &str, known: &[StockOut], now: Timestamp) -> StockOut {
-    // A whole market is closed for what a person has to do, and open as soon as that is done.
+    // A whole market is unavailable until a person has done something, and available right after that: the wait does not grow.
     if key.instance_type == EVERY {
         return StockOut::with_fixed_wait(key, code, now);
     }

@@ -35,7 +35,7 @@ pub(crate) struct Facts {
     pub(crate) access: ClusterAccess,
     /// What happens to a claim whose `minValues` the types of one call cannot satisfy.
     pub(crate) min_values: MinValuesPolicy,
-    /// Tokens for calls that a run which has made some leaves to other clusters.
+    /// How many tokens for calls a run leaves to other clusters, once it has made calls itself.
     pub(crate) left_to_others: u32,
     /// When all this was read.
     pub(crate) now: Timestamp,
@@ -56,8 +56,9 @@ pub(crate) struct Plan {
 }
 
 impl Facts {
-    /// What is not asked of EC2 now. A plan that replaces nodes leaves out more, and its claims name what is left (ADR 0073).
-    fn closed(&self) -> Vec<StockOut> {
+    /// Offerings that are not requested now, by the rule for pending pods. Plans that replace nodes leave out more, which their claims no
+    /// longer name (ADR 0073).
+    fn stock_outs_for_pods(&self) -> Vec<StockOut> {
         self.stock_outs.iter().map(StockOut::for_pods).collect()
     }
     /// The class of a batch, by the name of its record.
@@ -105,7 +106,7 @@ impl Facts {
             return Err(LaunchError::NodeClassNotReady { class: name.clone(), message });
         }
         let failed = |source| LaunchError::Kubelet { class: name.clone(), source: Box::new(source) };
-        let unavailable = self.inputs.unavailable(&self.closed(), self.now);
+        let unavailable = self.inputs.unavailable(&self.stock_outs_for_pods(), self.now);
         let parts = ClassParts::of(record, &self.inputs, &self.catalog).map_err(failed)?;
         let context = parts.context(&unavailable);
         let catalog = self.catalog.with_missing_prices(&absolute_prices(&claim.spec));
@@ -152,7 +153,7 @@ impl Facts {
 
     /// Each group uses the subnets in which the groups before it leave most addresses.
     fn choose_subnets(&self, groups: &mut [Group]) {
-        let unavailable = unavailable(&self.closed(), self.now);
+        let unavailable = unavailable(&self.stock_outs_for_pods(), self.now);
         let mut uses = self.uses.clone();
         for group in groups {
             let Some(record) = self.class(&group.node_class).filter(|record| addresses::has_choice(&record.subnets)) else { continue };

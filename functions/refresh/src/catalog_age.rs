@@ -156,13 +156,13 @@ impl<P: Rights> Run<'_, P> {
         self.settings.clusters.len() > 1
     }
 
-    /// What holds the others back after a read that failed: each of them would ask an API again that answers nobody, for as long as it
-    /// takes to fail, before it looks at its classes.
+    /// A pause for runs of other clusters after a failed read. Each would otherwise call an API that does not answer, and wait until
+    /// the call fails before it looks at its own classes.
     fn failed_attempt(&self, error: &CloudError) -> Option<CatalogAttempt> {
         self.attempt_for(CatalogAttempt::PAUSE, Some(error.to_string())).filter(|_| self.is_shared())
     }
 
-    /// That of this run, which holds others back for a span from now on.
+    /// The attempt of this run, which makes runs of other clusters wait for `span`.
     fn attempt_for(&self, span: SignedDuration, failed: Option<String>) -> Option<CatalogAttempt> {
         let until = self.ports.clock().now().checked_add(span).ok()?;
         Some(CatalogAttempt { until, failed, by: Some(self.cluster.clone()) })

@@ -181,7 +181,7 @@ async fn finish<P: Rights>(ports: P, cluster: &ClusterName, work: Work, mut repo
     let objects = ClusterObjects::default();
     let run = Run { ports, cluster, objects: &objects, index: Index::default(), silence: None };
     let (mut of_pools, mut of_events) = (Report::default(), Report::default());
-    // First: whether nodes that are too small confirm each other is told with them.
+    // First, because the events about nodes that are too small say whether another node confirms them.
     let measured = run.store_measurements(&work.measurements, &work.shortfalls, &mut report).await;
     let known = measured.as_deref().unwrap_or_default();
     let events = measured::events_of(&work.shortfalls, known, ports.clock().now(), &mut report);

@@ -1,4 +1,4 @@
-//! Stores how much memory new nodes report, and of what they have too little, for the types of the catalog (aws 3.8).
+//! Stores how much memory new nodes report, and which of their resources are smaller than planned, for the types of the catalog (aws 3.8).
 
 use crate::{Rights, Run};
 use std::collections::BTreeSet;

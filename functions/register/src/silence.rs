@@ -1,15 +1,16 @@
-//! A time in which the API server did not answer: no kubelet could join then, and each does so within seconds of its end.
+//! A time in which the API server did not answer. No kubelet could join then, so that timeouts of claims are extended: kubelets join within
+//! seconds once it answers again.
 
 use serde::{Deserialize, Serialize};
 use whittle_claims::{Claim, Liveness, Phase, REGISTRATION_TIMEOUT};
 use whittle_units::{SignedDuration, Timestamp};
 
-/// How long machines that are overdue are waited for once the API server answers again.
+/// How much time overdue machines get once the API server answers again.
 const GRACE: SignedDuration = SignedDuration::from_mins(2);
-/// A machine that had this long before would have joined by then, if it could.
+/// A machine that had this much time before the silence would have joined by then if it could: it gets no more.
 const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 
-/// How a look at the cluster went.
+/// Whether the API server answered when the cluster was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looked {
     /// The API server answered.
@@ -20,19 +21,19 @@ pub(crate) enum Looked {
     Unknown,
 }
 
-/// The last time in which the API server did not answer, for as long as machines are waited for because of it.
+/// The latest time in which the API server did not answer. It is kept while machines get more time because of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Silence {
-    /// When the first look failed.
+    /// When the first read failed.
     since: Timestamp,
-    /// When the first one after that did not.
+    /// When the first read after that succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended_at: Option<Timestamp>,
 }
 
 impl Silence {
-    /// What is known after a look. One that fails while machines are waited for does not prolong that: an API server that answers now and
-    /// then would keep for ever those that never join.
+    /// The state after a read. A failure while machines already get more time does not extend that time: otherwise, with an API server that
+    /// answers now and then, machines that never join would be kept for ever.
     pub(crate) fn after(known: Option<Self>, looked: Looked, now: Timestamp) -> Option<Self> {
         let current = known.filter(|silence| !silence.is_over(now));
         match looked {
@@ -46,7 +47,7 @@ impl Silence {
         self.ended_at.is_some_and(|ended| now.duration_since(ended) >= GRACE)
     }
 
-    /// Whether a claim whose Node is overdue is waited for: only one whose machine had hardly any time to join before.
+    /// Whether an overdue claim gets more time: only if its machine had little time to join before the silence.
     pub(crate) fn excuses(self, claim: &Claim, now: Timestamp) -> bool {
         let is_joining = matches!(claim.phase, Phase::Launched { .. });
         let had_no_time = || matches!(claim.liveness(self.since), Liveness::Waiting(left) if left > REGISTRATION_TIMEOUT - JOINS_WITHIN);

@@ -1,5 +1,5 @@
-//! One run at a time for a cluster: while machines join, doorbells come faster than runs end, and runs beside each other would patch the
-//! same Nodes.
+//! One run at a time for a cluster: while machines join, doorbells come faster than runs end, and concurrent runs would patch the same
+//! Nodes.
 
 use crate::Rights;
 use crate::silence::{Looked, Silence};
@@ -8,19 +8,20 @@ use whittle_claims::Record;
 use whittle_ports::{Clock, HandleError, Safeguard, Update, update_record};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// After this a run that has not ended its turn no longer keeps others away: two at once do no harm.
+/// A run that has not ended its turn after this time no longer excludes others: two at once do no harm.
 const TURN_MAX: SignedDuration = SignedDuration::from_secs(10);
-/// Attempts to write the record against other runs.
+/// How often writing the record is tried when other runs write it too.
 const WRITE_ATTEMPTS_MAX: usize = 5;
 
-/// Which run works for the cluster, and whether it was rung for since it began to look. Written by `register` alone.
+/// Which run has the turn for the cluster, and whether a doorbell came since it began to read. Written by `register` alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Turn {
     /// Unique to a run; empty once it has ended its turn.
     owner: String,
     until: Timestamp,
+    /// Whether a doorbell came while the run worked: it has to read again before it ends.
     again: bool,
-    /// What the looks of earlier runs say of the API server.
+    /// When the API server did not answer earlier runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     silence: Option<Silence>,
     /// Whether the run before did not end its turn. Not stored.
@@ -40,8 +41,8 @@ impl Turn {
         Self { owner: owner.to_owned(), until: now.checked_add(TURN_MAX).unwrap_or(now), again: false, silence: None, taken_over: false }
     }
 
-    /// Whether another run has the turn, which was told to look again. Asked before the claims are listed: while machines join, most
-    /// doorbells come while a run works. What cannot be read or written is met again by [`Turn::take`].
+    /// Whether another run has the turn, and a mark in the record makes it read again. Called before the claims are listed, because while
+    /// machines join most doorbells come while a run works. A failed read or write is ignored: [`Turn::take`] meets it again.
     pub(crate) async fn is_left_to_another<P: Rights>(ports: P, cluster: &ClusterName) -> bool {
         let mut is_others = false;
         let next = |known: Option<Self>, now| {
@@ -53,13 +54,13 @@ impl Turn {
         is_others && is_told
     }
 
-    /// Whether a run works for the cluster that others have to leave their work to.
+    /// Whether a run has the turn, so that others have to leave their work to it.
     fn is_taken(known: Option<&Self>, now: Timestamp) -> bool {
         Safeguard::LookRungOnce.stops(known.is_some_and(|turn| !turn.owner.is_empty() && turn.until > now))
     }
 
-    /// Takes the turn. `None` while another run has it, which will look again. A run that cannot write works without one: two at once do
-    /// no harm.
+    /// Takes the turn. `None` if another run has it, which will read again. A run that cannot write the record works without a turn: two at
+    /// once do no harm.
     pub(crate) async fn take<P: Rights>(ports: P, cluster: &ClusterName) -> Option<Self> {
         let owner = ports.clock().unique();
         let (mut is_others, mut taken_over, mut silence) = (false, false, None);
@@ -83,7 +84,7 @@ impl Turn {
         (!is_left).then(|| Self { silence, taken_over, ..Self::of(&owner, ports.clock().now()) })
     }
 
-    /// Whether the run before did not end its turn, so that whoever rang for it may not have been heard.
+    /// Whether the run before did not end its turn, so that doorbells which came for it may have been missed.
     pub(crate) const fn is_taken_over(&self) -> bool {
         self.taken_over
     }
@@ -93,7 +94,7 @@ impl Turn {
         self.silence
     }
 
-    /// Ends the turn if nobody rang since this run looked, else keeps it: then the run has to look again.
+    /// Ends the turn if no doorbell came since this run read the cluster; otherwise keeps it, and the run has to read again.
     pub(crate) async fn end<P: Rights>(&self, ports: P, cluster: &ClusterName) -> Result<Ended, HandleError> {
         let mut ended = Ended::Quiet;
         let next = |known: Option<Self>, now| {
@@ -108,13 +109,13 @@ impl Turn {
         }
     }
 
-    /// Gives the turn back whoever rang, when this run cannot look again.
+    /// Ends the turn even if a doorbell came, because this run cannot read again.
     pub(crate) async fn give_back<P: Rights>(&self, ports: P, cluster: &ClusterName, looked: Looked) {
         let next = |known: Option<Self>, now| {
             let own = known.filter(|turn| turn.owner == self.owner)?;
             Some(Self { silence: Silence::after(own.silence, looked, now), ..Self::of("", now) })
         };
-        // One that cannot be written ends by itself.
+        // If this write fails, the turn expires.
         let _ = update_record(ports, cluster, "turn", WRITE_ATTEMPTS_MAX, next).await;
     }
 }
@@ -122,8 +123,8 @@ impl Turn {
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// Nothing has changed since the run looked, as far as anybody told.
+    /// No doorbell came since the run read the cluster.
     Quiet,
-    /// Somebody rang: the turn goes on.
+    /// A doorbell came: the run keeps the turn.
     RungAgain,
 }

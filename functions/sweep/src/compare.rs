@@ -376,8 +376,8 @@ fn report_unreadable(input: &SweepInput<'_>, sightings: &mut Sightings<'_>, out:
     }
 }
 
-/// Whether EC2 does not list the instance of a claim, and its Node is not ready. That of one without a Node may have ended before its
-/// launch was stored, so that nobody was told; the claim is only ended if EC2 then says so by its id, else left to its timeout.
+/// Whether EC2 does not list the instance of a claim, and its Node is not ready. An instance without a Node may have ended before its
+/// launch was stored, so that no notice matched it: its claim ends only if EC2 confirms that by id, and is otherwise left to its timeout.
 fn is_instance_gone(claim: &Claim, nodes: &[&Node], input: &SweepInput<'_>) -> bool {
     let Some(machine) = claim.machine() else { return false };
     let shown = input.index.instance(&machine.instance_id);

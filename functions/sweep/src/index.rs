@@ -1,5 +1,5 @@
-//! Claims, instances and objects by what others name them by. Each of thousands is looked for beside each other one: a scan of a list for
-//! every claim would take seconds. Pure.
+//! Claims, instances and objects, by the names and ids that refer to them. With thousands of each, scanning a list for every claim would
+//! take seconds. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::k8s::Node;

@@ -1,5 +1,5 @@
-//! How often EC2 is asked for a cluster that has nothing: a tick waits longer for EC2 than for everything else (ADR 0071). Where neither
-//! the table nor the cluster shows anything of ours, only a machine that both have forgotten could run.
+//! Asks EC2 less often about a cluster without machines, because a tick waits longer for EC2 than for everything else (ADR 0071). If
+//! neither table nor cluster has anything of ours, EC2 could only show a machine that both have lost.
 
 use crate::templates::InUse;
 use crate::{Freshness, ObjectsRead, Read, Rights, read_objects};
@@ -12,32 +12,32 @@ use whittle_claims::{NodeClassRecord, PoolHealth, Sighting, Stored};
 use whittle_ports::{ClaimStore, Clock, HandleError, Listing, RecordReader};
 use whittle_units::{ClusterName, SignedDuration, Timestamp};
 
-/// For how long a look that found nothing is not repeated: EC2 is asked by each fifth tick of a minute, also if one comes early.
+/// For how long EC2 is not asked again after it had nothing. Ticks come each minute: every fifth one asks, also if it comes early.
 const REPEATED_AFTER: SignedDuration = SignedDuration::from_secs(270);
 
-/// When this execution environment last saw that a cluster has nothing, in EC2 neither. One that forgets asks EC2 again.
+/// For each cluster without machines, when this execution environment last asked EC2, which had none either. A new environment asks again.
 #[derive(Debug, Default)]
 pub struct Looks(Mutex<BTreeMap<ClusterName, Timestamp>>);
 
 impl Looks {
-    /// Nothing was looked at yet.
+    /// No cluster is known to be without machines.
     #[must_use]
     pub const fn new() -> Self {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// Whether EC2 had nothing of a cluster a short while ago. A clock that was set back says nothing.
+    /// Whether EC2 had nothing of a cluster a short while ago. A time in the future comes from a wrong clock, and does not count.
     fn are_recent(&self, cluster: &ClusterName, now: Timestamp) -> bool {
         let seen = self.lock().get(cluster).copied();
         seen.is_some_and(|seen| seen <= now && now.duration_since(seen) < REPEATED_AFTER)
     }
 
-    /// What is known of a cluster is no longer believed.
+    /// Makes the next tick ask EC2 about a cluster.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
         self.lock().remove(cluster);
     }
 
-    /// Notes what a look showed that began at this time.
+    /// Remembers the result of a read that began at `at`.
     pub(crate) fn note(&self, cluster: &ClusterName, at: Timestamp, read: &Read, objects: &ClusterObjects) {
         let ec2_has_nothing = read.ec2_listed_all && read.instances.is_empty() && read.templates.is_empty();
         if ec2_has_nothing && has_nothing(&read.listing, &read.sightings, objects) {

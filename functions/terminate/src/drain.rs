@@ -21,7 +21,8 @@ const GRACE_MIN: i64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline {
     pub(crate) at: Timestamp,
-    /// It is EC2's, not the user's: it has no regard to what pods need, so that PodDisruptionBudgets are kept as long as it makes sense.
+    /// Whether EC2 has set it, not the user. EC2 does not know what pods need, so that PodDisruptionBudgets are respected as long as that
+    /// is of use.
     pub(crate) is_notice: bool,
 }
 
@@ -173,7 +174,7 @@ pub(crate) fn held_by_budget(pods: &[Pod], key: &PodKey, message: &str) -> (Told
     (Told::Later, cause)
 }
 
-/// When a pod that a budget keeps is told of, if others are kept as well.
+/// Which of several pods that budgets keep is reported first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Told {
     First,
@@ -198,8 +199,8 @@ pub(crate) fn listed(names: &[String]) -> String {
     }
 }
 
-/// The same pods, beginning with another one at another time. A run tries only some of them, and those that a budget holds are tried again
-/// by the next: if each began with the same ones, these could keep it from all others for ever.
+/// The same pods, rotated by an amount that depends on the time. A run tries only some of them, and pods that a budget keeps stay in the
+/// list: if every run began with the same pods, these could prevent the others from ever being tried.
 pub(crate) fn in_turn(pods: &[PodKey], now: Timestamp) -> impl Iterator<Item = &PodKey> {
     /// 2^64 divided by the golden ratio: its multiples are spread evenly, whatever the interval of the runs, so that each pod's turn comes.
     const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;

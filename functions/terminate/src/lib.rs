@@ -66,8 +66,8 @@ pub(crate) struct Run<'a, P> {
     report: Report,
 }
 
-/// When the last of a cluster's machines was planned that are starting. All claims that an execution environment terminates share what is
-/// read: each read is one of all claims of the cluster, and a thousand that are terminated together would make one every two seconds each.
+/// When the latest of a cluster's starting machines was planned. All claims that an execution environment terminates share it, because it
+/// takes a read of all claims of the cluster: a thousand claims that are terminated together would each read them every two seconds.
 pub type LastPlanned = Cached<Option<Timestamp>>;
 
 /// Advances the termination of one claim. A claim that is not being deleted is left alone. `last_planned` is that of the execution
