@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// Reads a whole number; whatever is none of the range is told the range.
+/// A parser of whole numbers within `range`; its error names the range.
 pub(crate) fn within<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| {
         let read = text.parse().ok().filter(|number| range.contains(number));

@@ -87,7 +87,7 @@ pub(crate) fn paints() -> bool {
     CHOSEN.get().copied().unwrap_or_default().paints()
 }
 
-/// How many columns the terminal has that standard output is, if it is one and says so.
+/// The width of the terminal in columns; `None` if standard output is no terminal, or its width is unknown.
 pub(crate) fn columns() -> Option<usize> {
     let stdout = io::stdout();
     let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
@@ -119,11 +119,11 @@ pub(crate) fn harmless(text: &str, colours: bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The most letters of one word that standard error shows, and of one line: names of Kubernetes have 253, and what is longer was hardly
-/// meant.
+/// The most letters of one word, and of one line, that standard error shows. Names in Kubernetes have at most 253; anything longer is
+/// probably a mistake.
 const WORD_MAX: usize = 400;
 const LINE_MAX: usize = 4_000;
-/// How many letters of the end of what is too long stay: the quotes and colons after a word, the remedy at the end of a line.
+/// How many letters at the end of a shortened text are kept: the quotes and colons after a word, the remedy at the end of a line.
 const WORD_END: usize = 20;
 const LINE_END: usize = 1_000;
 
@@ -138,7 +138,7 @@ pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(line).collect::<Vec<_>>().join("\n"))
 }
 
-/// A text with at most so many letters, these at its end included.
+/// A text cut to `letters_max` letters, of which the last `end` are the end of the text.
 fn cut(text: &str, letters_max: usize, end: usize) -> Cow<'_, str> {
     let letters = text.chars().count();
     if letters <= letters_max {

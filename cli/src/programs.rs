@@ -1,5 +1,5 @@
-//! The programs that speak to a live account and a live cluster for us: `aws` and `kubectl`. Whoever can use these has credentials
-//! for them already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
+//! The programs that call a live account and a live cluster for us: `aws` and `kubectl`. A user who can run them has set up credentials
+//! already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
 
 mod places;
 
@@ -134,7 +134,7 @@ fn without_log(words: &str) -> String {
     if kept.is_empty() { words.trim().to_owned() } else { kept }
 }
 
-/// What is said of an `aws` that does not know what it is asked: it is told in some hundred lines what it knows instead.
+/// The message if `aws` does not know a command or an option. Its own message lists everything that it knows, in hundreds of lines.
 const TOO_OLD: &str =
     "this aws does not know the command, or one of its options: install a newer AWS CLI (`aws --version` says which this one is)";
 

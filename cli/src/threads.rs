@@ -2,7 +2,7 @@
 
 use std::thread::ScopedJoinHandle;
 
-/// What a thread has found out. Its panic, if there was one, goes on here.
+/// Waits for a thread, and returns its result. If it panicked, the panic continues in this thread.
 pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

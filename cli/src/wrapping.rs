@@ -11,7 +11,7 @@ const DESCRIPTION_MIN: usize = 24;
 /// How deep clap indents the description of an option that has lines of its own.
 const DESCRIPTION_INDENT: usize = 10;
 
-/// A help text with lines of at most so many columns. Commands of examples stay whole, and so does a word that is longer.
+/// A help text with lines of at most `columns` columns. Commands in examples are not broken, nor are words that are longer.
 pub(crate) fn wrapped(text: &str, columns: usize) -> String {
     let (mut lines, mut paragraph) = (Vec::new(), Vec::new());
     for line in text.split('\n') {

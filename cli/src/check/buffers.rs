@@ -5,8 +5,8 @@ use whittle_api::karpenter::CapacityBuffer;
 use whittle_solver::buffers::resolve;
 use whittle_units::Timestamp;
 
-/// That a buffer has fewer pods than its `spec.replicas`. How many its limits leave, and what a percentage comes to, the object with its
-/// pods says; without limits no such object makes less of them.
+/// The message about a buffer whose `spec.replicas` exceeds what a buffer may have. Only buffers without limits are judged: limits and
+/// percentages depend on the object that the buffer refers to.
 pub(super) fn too_large(buffer: &CapacityBuffer) -> Option<String> {
     let any = PodSource { template: PodTemplate::default(), replicas: 0, generation: None };
     let resolved = buffer.spec.limits.is_empty().then(|| resolve(buffer, Ok(&any), Timestamp::UNIX_EPOCH))?;

@@ -1,4 +1,4 @@
-//! What in node classes is valid, and hardly meant.
+//! Settings of node classes that are valid, but probably not intended.
 
 use crate::source::classes;
 use serde_json::Value;

@@ -18,7 +18,7 @@ pub(super) enum Level {
     /// A value that was asked for.
     Shown,
     Note,
-    /// It works, though hardly as it is meant.
+    /// It works, but probably not as intended.
     Warning,
     /// It would not work.
     Error,

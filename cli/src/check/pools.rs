@@ -1,4 +1,5 @@
-//! NodePools that hardly mean what they say: above all those whose requirements no instance type that their class can boot meets together.
+//! NodePools that probably do not do what was intended: above all those for which no instance type that their class can boot meets all
+//! requirements.
 
 use super::protection;
 use crate::listing::first_named;

@@ -1,4 +1,4 @@
-//! What workloads say about nodes in words of older versions (seeds 12.1, 12.8), misspell, or hardly mean.
+//! Settings of workloads about nodes that use names of older versions (seeds 12.1, 12.8), are misspelt, or are probably not intended.
 
 use super::protection;
 use crate::source::requirements;
@@ -134,7 +134,7 @@ fn is_whole_number(value: &str) -> bool {
 /// Fewer bytes than anything needs.
 const BYTES_MIN: Quantity = Quantity::from_units(1024);
 
-/// Amounts of bytes that hardly anybody means: `512m` are not quite one byte and `512` are that many, where `512Mi` was meant.
+/// Amounts of bytes that are probably mistakes: `512m` is less than one byte and `512` is 512 bytes, where `512Mi` was meant.
 fn few_bytes(at: &str, spec: &PodSpec) -> Vec<String> {
     let lists = [("containers", &spec.containers), ("initContainers", &spec.init_containers)];
     let containers = lists.into_iter().flat_map(|(field, list)| list.iter().enumerate().map(move |(number, one)| (field, number, one)));

@@ -247,8 +247,8 @@ fn words(all: &[String]) -> Vec<&str> {
     all.iter().map(String::as_str).collect()
 }
 
-/// The node role. What is written into it matters only where it is to go, and for IPv6; whoever may not read it can add a cluster all the
-/// same.
+/// The node role. Its inline policies matter only if they are to be removed, and for IPv6. A user without the right to read them can
+/// otherwise add a cluster nevertheless.
 fn role(account: Account<'_>, eks: &Eks, wanted: &Wanted) -> Result<Option<Role>, String> {
     let what = format!("the role {}", wanted.node_role);
     let Some(role) = readable(&what, account.role(&wanted.node_role))? else { return Ok(None) };
@@ -260,7 +260,8 @@ fn role(account: Account<'_>, eks: &Eks, wanted: &Wanted) -> Result<Option<Role>
     Ok(Some(Role { inline, ..role }))
 }
 
-/// Whether Whittle was uninstalled from the cluster. Whoever may not read the deployment's table can add a cluster all the same.
+/// Whether Whittle was uninstalled from the cluster. A user without the right to read the deployment's table can add a
+/// cluster nevertheless.
 fn uninstalled(account: Account<'_>, stack: &Stack, wanted: &Wanted) -> Option<Result<[String; 2], String>> {
     if wanted.removes {
         return None;
@@ -282,7 +283,7 @@ fn watcher(account: Account<'_>, stack: &Stack, eks: &Eks, wanted: &Wanted) -> R
     let own = Stack::find(&account, &stack_name(&stack.name, &wanted.cluster))?.ok();
     let asks = is_wanted && own.is_none();
     let has_provider = asks && readable("the OIDC providers", account.has_oidc_provider(&eks.issuer))?;
-    // Whoever may not read add-ons can add a cluster all the same.
+    // A user without the right to read add-ons can add a cluster nevertheless.
     let has_agent = if asks && !has_provider { account.has_addon(&wanted.cluster, AGENT).ok() } else { None };
     Ok(Watcher { stack: own, has_provider, has_agent, neighbours: Vec::new() })
 }

@@ -158,7 +158,7 @@ fn served(facts: &Facts, wanted: &Wanted, emptied: &Step) -> Step {
     } else {
         NOTHING
     };
-    // What is left of a cluster that is gone goes all the same.
+    // Also if the cluster no longer exists: what the deployment still has of it is removed.
     let id = if facts.is_cluster_gone { "clusters" } else { "stack" };
     Step::new(id, "the cluster out of the stack's parameter Clusters", "without access every tick of the functions fails", state)
 }

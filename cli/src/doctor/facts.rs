@@ -1,4 +1,4 @@
-//! What `whittle doctor` looks at. What cannot be read is told with the reason, and the rest is read all the same.
+//! The facts that `whittle doctor` judges. A fact that cannot be read is replaced by the reason; the others are read nevertheless.
 
 use crate::cluster::manifests;
 use crate::live::account::{Account, DISCOVERY, Eks, Entry, ROLE_NAME_MAX, Role, SPOT_ROLE, Secret, Tagged, Uninstalled, list, text};
@@ -114,7 +114,7 @@ fn known<T, E: Display>(answer: Result<T, E>) -> Known<T> {
     answer.map_err(|error| error.to_string())
 }
 
-/// Asks for each of several things, a few at once. The first that fails is told.
+/// Calls `ask` for each of `things`, a few at a time. Returns all answers, or the first failure.
 fn each<T: Sync, R: Send>(things: &[T], ask: impl Fn(&T) -> Known<R> + Sync) -> Known<Vec<R>> {
     let ask = &ask;
     let mut all = Vec::new();

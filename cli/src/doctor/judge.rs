@@ -12,10 +12,10 @@ use serde::Serialize;
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
     Ok,
-    /// It works, though hardly as it is meant.
+    /// It works, but probably not as intended.
     Warning,
     Problem,
-    /// It could not be looked at.
+    /// It could not be read.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! What else keeps a pod without a place, besides what the NodePools that were asked answer.
+//! Reasons why a pod has no place that the answers of the NodePools do not contain: pools that were not asked, and volumes.
 
 use std::collections::BTreeMap;
 use whittle_api::k8s::{Node, Pod, Taint};
@@ -8,8 +8,8 @@ use whittle_model::pods::{Volumes, untolerated};
 use whittle_model::requirements::Requirements;
 use whittle_model::scheduling::Unready;
 
-/// A line for each NodePool that was not asked because it is not ready, unless `told` names it, and for one that the pod asks for and that
-/// there is not, or that is one of the `others`.
+/// A line for each NodePool that was not asked because it is not ready, unless `told` contains that, or because it is being deleted; for a
+/// NodePool that the pod requires and that does not exist, or is one of the `others`; and for volumes that exclude each other.
 pub(crate) fn lines(pod: &Pod, objects: &ClusterObjects, others: &BTreeMap<String, String>, told: &str) -> String {
     let aside = objects.node_pools.iter().filter_map(|pool| {
         let unready @ Unready::Condition { .. } = Unready::of(pool, objects)? else { return None };

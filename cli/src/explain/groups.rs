@@ -53,7 +53,7 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Know
         out.push_str("  none of its pods is among what is given: nothing is planned for it; --replicas NAME=N asks what if\n");
     }
     out.extend(new_machines(&waiting, plan));
-    // Pods that get the same answer are told once.
+    // Pods with the same answer share a line.
     let mut answers: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for pod in waiting {
         let key = pod.metadata.key();
@@ -66,7 +66,7 @@ pub(super) fn workload_text(name: &str, pods: &[&Pod], plan: &Plan, known: &Know
     out
 }
 
-/// How many new machines pods go to, if they are several; what is told of each machine does not add up to that.
+/// How many new machines the pods go to, if there are several: the answers about single pods do not show that.
 fn new_machines(waiting: &[&Pod], plan: &Plan) -> Option<String> {
     let of_these: BTreeSet<String> = waiting.iter().map(|pod| pod.metadata.key()).collect();
     let taken = plan.claims.iter().map(|claim| claim.pods.iter().filter(|pod| of_these.contains(&pod.key())).count());

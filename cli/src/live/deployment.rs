@@ -253,8 +253,8 @@ impl Alarm {
         Ok(list(&answer, "/MetricAlarms").iter().filter_map(alarm).collect())
     }
 
-    /// Which metrics of an alarm on a query raise it, by their labels. None where the question is refused or not known to an older `aws`:
-    /// the alarm is told either way.
+    /// The metrics that raise an alarm which is based on a query, by their labels. Empty if the call is denied, or if `aws` is too old to
+    /// know it: the alarm is reported either way.
     fn raisers(account: Account<'_>, name: &str) -> Vec<String> {
         let answer = account.ask(&["cloudwatch", "describe-alarm-contributors", "--alarm-name", name]);
         let raisers =

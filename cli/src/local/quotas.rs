@@ -7,7 +7,7 @@ use whittle_sim::World;
 const POOL: &str = include_str!("demo/pool.yaml");
 const INFLATE: &str = include_str!("demo/inflate.yaml");
 
-/// A session of an account that may run so many vCPUs on demand, in which pods of one CPU wait.
+/// A session with a quota of `vcpus` on-demand vCPUs, in which `pods` pods of one CPU are pending.
 fn waiting(vcpus: u32, pods: i32) -> Session {
     let mut session = Session::new(&Place::default());
     session.apply_text("pool.yaml", &POOL.replace("spot", "on-demand")).unwrap();

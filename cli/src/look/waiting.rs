@@ -1,4 +1,4 @@
-//! Several questions at once, and how far they are.
+//! Runs several reads at once, and shows on a terminal how many have finished.
 
 use crate::printing;
 use crate::threads::joined;
@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long nothing is said.
+/// How long reads run before their progress is shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Asks all questions, each on a thread of its own. On a terminal it says after a second how many are answered to `what`.
@@ -20,7 +20,7 @@ pub(crate) fn at_once<Q: Sync, A: Send>(what: Option<&str>, questions: &[Q], ask
             let (ask, sender) = (&ask, sender.clone());
             threads.spawn(move || {
                 let answer = ask(question);
-                // Whoever waits for it is there until all threads have ended.
+                // The receiver lives until all threads have ended, so that this cannot fail.
                 let _ = sender.send(());
                 answer
             })

@@ -13,10 +13,10 @@ use whittle_api::labels;
 use whittle_model::scheduling::{Cause, LeftOut, NewClaim, Plan, PodRef, Reason};
 use whittle_units::Price;
 
-/// Pods that follow pods that follow pods: so many passes are looked ahead.
+/// How many later passes are simulated at most: each places pods that had to wait for pods of the pass before.
 const PASSES_MAX: usize = 8;
 
-/// What later passes give a place, if each machine of this plan becomes the cheapest that it may be.
+/// What later passes place and launch, if each machine of this plan is the cheapest of its types.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Later {
     /// In the order in which they are placed.

@@ -31,7 +31,7 @@ pub(super) struct PodMaker {
     pub(super) first: u32,
     /// What it claims for each pod.
     pub(super) volume_claims: Vec<PersistentVolumeClaim>,
-    /// What containers of its namespace request even if its template does not say so.
+    /// Resources that containers of its namespace request by default, although its template does not name them.
     pub(super) given: BTreeSet<String>,
     /// Whether a cluster has it, whose controllers make its pods: none is missing.
     pub(super) live: bool,
@@ -135,7 +135,7 @@ struct Planned {
     workload: String,
     pods: usize,
     lacks_volumes: bool,
-    /// Where it is told among the notes.
+    /// The index of its note in `notes`.
     note: usize,
 }
 

@@ -77,7 +77,7 @@ fn ignored(read: &Manifests) -> Vec<Remark> {
 /// How many objects of one kind are named; more are counted.
 const SKIPPED_NAMED: usize = 3;
 
-/// Objects by version, kind and name; many of one kind are told by their number.
+/// Objects by version, kind and name; if there are many of a kind, only their number.
 fn grouped(skipped: &[String]) -> Vec<String> {
     let kind_of = |line: &str| line.rsplit_once(' ').map_or_else(|| line.to_owned(), |(kind, _)| kind.to_owned());
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();

@@ -7,7 +7,7 @@ use whittle_api::ClusterObjects;
 use whittle_api::k8s::Pod;
 use whittle_model::pods;
 
-/// What the reasons depend on besides the pod.
+/// The objects that the reasons depend on, besides the pod.
 pub(crate) struct Known<'o> {
     nodes: BTreeSet<&'o str>,
     /// Nodes that are being deleted.
@@ -85,7 +85,7 @@ impl<'o> Known<'o> {
         pods::is_provisionable(&free)
     }
 
-    /// Whether nothing of the output tells of the pod: it waits for nothing that is told, and runs on no node that is known.
+    /// Whether no other part of the output mentions the pod: it is not pending for a reason that is shown, and runs on no known node.
     fn is_left_aside(&self, pod: &Pod) -> bool {
         let of_node = pod.metadata.owner_references.iter().any(|owner| owner.kind == "Node");
         let runs = pod.is_bound() && self.nodes.contains(pod.spec.node_name.as_str());

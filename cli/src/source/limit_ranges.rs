@@ -58,7 +58,7 @@ impl LimitRanges {
         }
     }
 
-    /// The resources that containers of a namespace request even if their template does not say so.
+    /// The resources that containers of a namespace request by default, although their template does not name them.
     pub(super) fn given_in(&self, namespace: &str) -> BTreeSet<String> {
         self.0.get(namespace).map(|defaults| defaults.requests.0.keys().cloned().collect()).unwrap_or_default()
     }

@@ -165,7 +165,7 @@ fn set_aside(found: &mut ParsedDocuments) -> Vec<String> {
             }
             Ok(read) => [read.refused, read.warnings].concat(),
             Err(ReadError::Manifest(faults)) => faults,
-            // Of settings; it is told where all are read.
+            // The error is about settings, and is reported where all of them are read.
             Err(_) => return true,
         };
         if !faults.is_empty() {

@@ -218,7 +218,7 @@ impl Reading<'_> {
         let mut market = source.offers.read_of(&found, elsewhere)?;
         found.unlisted.clone_from(&market.unlisted);
         let invalid = without_invalid_pools(&mut found.objects.node_pools, &mut market.types, found.settings.now);
-        // What a schema refuses is told with its place already.
+        // What a schema refuses has a warning with its place already.
         let told = |(field, _): &(String, String)| found.warnings.iter().any(|warning| warning.contains(field));
         let untold: Vec<_> = invalid.into_iter().filter(|fault| !told(fault)).collect();
         found.refused.extend(untold.into_iter().map(|(field, why)| format!("{field}: {why}; until then nothing is launched for it")));

@@ -145,7 +145,8 @@ impl Offers {
     }
 }
 
-/// Instance types that a NodePool names and that the tables have not, unless they are probably misspelt, which is told elsewhere.
+/// Instance types that a NodePool names and the tables do not have, except for those that are probably misspelt: another remark is about
+/// these.
 fn unsold(pool: &NodePool, tables: &Catalog) -> Option<String> {
     let by_type = |requirement: &&Requirement| requirement.key == labels::INSTANCE_TYPE && requirement.operator == Operator::In;
     let named = pool.spec.template.spec.requirements.iter().filter(by_type).flat_map(|requirement| &requirement.values);

@@ -17,7 +17,7 @@ pub(crate) const NAMED_MAX: usize = 3;
 pub enum Importance {
     /// The object does not count, or an API server would not have it.
     Error,
-    /// It counts, though hardly as it is meant.
+    /// It has an effect, but probably not the intended one.
     Warning,
     Note,
 }

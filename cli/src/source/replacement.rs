@@ -86,7 +86,8 @@ pub(super) fn replace(mut cluster: ParsedDocuments, files: &mut ParsedDocuments,
     notes
 }
 
-/// Copies the replicas of a workload whose file has none: whoever scales it keeps them, unless the file that was applied last had them.
+/// Copies the live replicas of a workload into a file that has none, because applying it does not change them; except if the file that was
+/// applied last had replicas. Returns them if they were copied.
 fn keep_replicas(file: &mut Value, live: &Value) -> Option<u64> {
     const LAST_APPLIED: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
     let replicas = live.pointer("/spec/replicas").and_then(Value::as_u64)?;

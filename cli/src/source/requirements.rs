@@ -83,7 +83,7 @@ fn misspelt(requirement: &Requirement, path: &FieldPath) -> Vec<FieldError> {
     let key = canonical_key(&requirement.key);
     if !labels::WELL_KNOWN.contains(&key) {
         let remark = |meant| {
-            // Of a key that may not be set, an error says so.
+            // For a key that may not be set there is an error already.
             let own = if is_restricted(key, |_| false) { "" } else { ", so that nodes get it as a label of their own" };
             FieldError::new(path.clone(), format!("no instance type has the label {key}{own}: did you mean {meant}?"))
         };

@@ -46,7 +46,7 @@ pub(super) fn unlisted(objects: &ClusterObjects, tables: &Catalog) -> BTreeMap<S
     places.filter(|(_, at)| !is_listed(*at)).map(|(name, (of, zone))| (name.clone(), format!("{of} in {zone}"))).collect()
 }
 
-/// What is said of them; nothing if there are none.
+/// The note about `unlisted` machines; `None` if there are none.
 pub(super) fn assumption(unlisted: &BTreeMap<String, String>, region: &str) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     unlisted.values().for_each(|place| *counts.entry(place.as_str()).or_default() += 1);

@@ -77,7 +77,7 @@ mod tests {
     use crate::source::{Offers, read_text};
     use std::sync::Arc;
 
-    /// What is said of a NodePool that keeps so many machines and has others.
+    /// The remarks on a NodePool with `keeps` replicas and `has` machines.
     fn remarks_on(keeps: usize, has: usize) -> Vec<String> {
         remarks_with(&format!("replicas: {keeps}"), has)
     }

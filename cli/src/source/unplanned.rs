@@ -79,7 +79,7 @@ enum Missing {
 }
 
 impl Missing {
-    /// What lacks for an object of a kind that is not read; nothing for those without pods.
+    /// What is missing for an object of a kind that is not read; `None` for kinds without pods.
     fn of(document: &Document) -> Option<Self> {
         let (group, kind) = (document.version().split_once('/').map_or("", |(group, _)| group), document.kind());
         let spec = document.value.get("spec").unwrap_or(&Value::Null);
@@ -149,7 +149,7 @@ fn is_template(key: &str, value: &Value) -> bool {
     key.to_ascii_lowercase().ends_with("template") && containers().is_some_and(|containers| !containers.is_empty())
 }
 
-/// Whether a field is one that hardly anything has but what makes pods.
+/// Whether almost only objects that create pods have a field like this.
 fn is_of_pods(key: &str, value: &Value) -> bool {
     match key {
         "replicas" => value.is_u64(),

@@ -286,7 +286,7 @@ impl WorkloadManifests {
 fn is_owner_alone(document: &Document) -> bool {
     let mut fields = document.value.as_object().into_iter().flatten();
     let is_known = |key: &str| ["apiVersion", "kind", "metadata", "spec", "status"].contains(&key);
-    // Templates that stand beside `spec`, or are misspelt in it, are told as what is wrong.
+    // A template beside `spec`, or misspelt in it, is reported as an error elsewhere.
     fields.all(|(key, _)| is_known(key))
         && document.value.get("spec").is_none_or(|spec| spec.as_object().is_some_and(serde_json::Map::is_empty))
 }

@@ -39,7 +39,8 @@ fn of_labels(metadata: &ObjectMeta) -> Option<Zone> {
     Some(Zone { name: label(labels::ZONE)?, id: label(labels::ZONE_ID)? })
 }
 
-/// The account's name of each zone, by its name in the tables. Zones of which nothing is told keep their names, unless another has it.
+/// The account's name of each zone, by its name in the tables. A zone whose name in the account is unknown keeps its own, unless
+/// another has it.
 fn names(zones: &[Zone], known: impl Iterator<Item = Zone>) -> BTreeMap<String, String> {
     let mut by_id: BTreeMap<String, String> = BTreeMap::new();
     for Zone { name, id } in known {

@@ -72,7 +72,7 @@ fn restore_on_panic(tty: File, before: Termios) {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Whoever closed it does not look at it any more.
+        // Errors do not matter: if the terminal was closed, nobody sees what it shows.
         let _ = self.write(LEAVE);
         let _ = termios::tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
     }

@@ -37,7 +37,7 @@ pub(super) fn text(judgements: &[Judgement<'_>], out: &mut dyn Write, err: &mut 
 /// How many objects of one kind that are not judged are named; more are counted.
 const NAMED: usize = 3;
 
-/// How many objects are not judged, by version and kind; none of those that are told already.
+/// How many objects are not judged, by version and kind, without those that the output names already.
 struct NotJudged<'d>(BTreeMap<(&'d str, &'d str), usize>);
 
 impl<'d> NotJudged<'d> {

@@ -12,7 +12,7 @@ pub(super) struct Chosen {
     pub(super) entry: &'static KindEntry,
     /// `namespace/name`, or the name of what is in no namespace.
     pub(super) key: String,
-    /// As it is told what became of it.
+    /// How messages about the deletion name it.
     pub(super) shown: String,
 }
 

@@ -91,7 +91,7 @@ fn user_data(template: &LaunchTemplate) -> String {
     format!("  userData, decoded:\n{lines}")
 }
 
-/// The fields that say something, indented.
+/// The fields that are not empty, indented.
 fn yaml(value: &Value) -> Result<String, String> {
     let text = serde_saphyr::to_string(&without_empty(value)).map_err(|error| error.to_string())?;
     Ok(text.lines().map(|line| format!("  {line}\n")).collect())

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use whittle_sim::World;
 
-/// How long a look at the session, and an action, wait for what uses it.
+/// How long a request for the state of the session waits while something else uses it, and how long an action waits.
 const LOOK_PATIENCE: Duration = Duration::from_millis(150);
 const ACTION_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -91,7 +91,7 @@ impl Desk {
         Ok(())
     }
 
-    /// The session, if nothing else uses it for longer than that.
+    /// The session, or `None` if something else uses it for longer than `patience`.
     fn hold(&self, patience: Duration) -> Option<MutexGuard<'_, Prompt>> {
         let begun = Instant::now();
         loop {
@@ -104,7 +104,7 @@ impl Desk {
         }
     }
 
-    /// The same, or what a page is told that has to wait.
+    /// The same, with the refusal that the page shows if the session is in use.
     fn held(&self, patience: Duration) -> Result<MutexGuard<'_, Prompt>, Refusal> {
         self.hold(patience).ok_or_else(|| Refusal::Busy("another command is running: wait for it, or stop it".to_owned()))
     }

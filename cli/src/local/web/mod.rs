@@ -53,7 +53,7 @@ pub(super) fn serve(args: &PageArgs, prompt: &Arc<Mutex<Prompt>>) -> Result<Opti
     Ok(Some(address))
 }
 
-/// What whoever starts a page is told about its address.
+/// What is printed about the page's address when it starts.
 pub(super) fn greeting(args: &PageArgs, address: &str) -> String {
     let mut text = format!("The page of this session: {address}\n");
     if let Some(ip) = args.web.filter(|ip| !ip.is_loopback()) {
