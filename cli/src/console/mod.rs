@@ -1,7 +1,7 @@
 //! `whittle console`: the page of a cluster that runs, which is only looked at (ADR 0054).
 
+mod back_end;
 mod changes;
-mod desk;
 mod looks;
 mod reasons;
 mod state;
@@ -14,8 +14,8 @@ use crate::numbers;
 use crate::page::{self, Bound};
 use crate::printing::{self, complain, say};
 use crate::source::Offers;
+use back_end::ClusterBackEnd;
 use clap::Args;
-use desk::Desk;
 use looks::{Looks, Served};
 use reasons::Reasons;
 use state::Place;
@@ -106,10 +106,10 @@ fn serve(args: &ConsoleArgs) -> Result<String, String> {
     looks.live = looks.live.quiet().within(limit);
     let interval = Duration::from_secs(args.interval);
     let reasons = Reasons::new(looks.live.clone(), looks.offers.clone(), looks.served.clone(), interval.max(REASONS_FRESH));
-    let desk = Arc::new(Desk::new(first, kind, reasons, interval));
+    let back_end = Arc::new(ClusterBackEnd::new(first, kind, reasons, interval));
     let failed = |error: io::Error| format!("the page cannot be served: {error}");
-    page::start(listener, guard, Arc::clone(&desk)).map_err(failed)?;
-    std::thread::Builder::new().name("console-looks".to_owned()).spawn(move || desk.watch(looks)).map_err(failed)?;
+    page::start(listener, guard, Arc::clone(&back_end)).map_err(failed)?;
+    std::thread::Builder::new().name("console-looks".to_owned()).spawn(move || back_end.watch(looks)).map_err(failed)?;
     Ok(address)
 }
 

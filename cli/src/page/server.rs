@@ -63,8 +63,8 @@ const HEADERS: [(&str, &str); 6] = [
 
 type Answer = Response<Full<Bytes>>;
 
-/// A back end, and what is served of it.
-struct Desk<B> {
+/// The server of one page: its back end, its fixed files, and the guard that checks requests.
+struct PageServer<B> {
     back: Arc<B>,
     document: Document,
     guard: Guard,
@@ -73,14 +73,14 @@ struct Desk<B> {
 /// Answers requests, in threads that end with the process.
 pub(crate) fn start<B: BackEnd>(listener: TcpListener, guard: Guard, back: Arc<B>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let desk = Arc::new(Desk { document: back.document(), back, guard });
+    let server = Arc::new(PageServer { document: back.document(), back, guard });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(WORKERS).build()?;
-    std::thread::Builder::new().name("page".to_owned()).spawn(move || runtime.block_on(accept(listener, desk)))?;
+    std::thread::Builder::new().name("page".to_owned()).spawn(move || runtime.block_on(accept(listener, server)))?;
     Ok(())
 }
 
 /// Takes connections for ever.
-async fn accept<B: BackEnd>(listener: TcpListener, desk: Arc<Desk<B>>) -> io::Result<()> {
+async fn accept<B: BackEnd>(listener: TcpListener, server: Arc<PageServer<B>>) -> io::Result<()> {
     let (listener, room) = (tokio::net::TcpListener::from_std(listener)?, Arc::new(Semaphore::new(CONNECTIONS_MAX)));
     loop {
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return Ok(()) };
@@ -89,19 +89,19 @@ async fn accept<B: BackEnd>(listener: TcpListener, desk: Arc<Desk<B>>) -> io::Re
             tokio::time::sleep(DESCRIPTOR_PAUSE).await;
             continue;
         };
-        let desk = Arc::clone(&desk);
+        let server = Arc::clone(&server);
         tokio::spawn(async move {
-            serve(stream, desk).await;
+            serve(stream, server).await;
             drop(place);
         });
     }
 }
 
 /// Answers the requests of a connection. A browser that has gone needs no answer.
-async fn serve<B: BackEnd>(stream: TcpStream, desk: Arc<Desk<B>>) {
+async fn serve<B: BackEnd>(stream: TcpStream, server: Arc<PageServer<B>>) {
     let answers = service_fn(move |request| {
-        let desk = Arc::clone(&desk);
-        async move { Ok::<_, Infallible>(answer_request(desk, request).await) }
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(answer_request(server, request).await) }
     });
     let mut connection = http1::Builder::new();
     connection.timer(TokioTimer::new()).header_read_timeout(READ_MAX).max_buf_size(HEAD_MAX);
@@ -172,12 +172,12 @@ enum Question {
 }
 
 /// Answers a request. The back end is asked beside, so that it keeps no other request waiting; only who has the token gets there.
-async fn answer_request<B: BackEnd>(desk: Arc<Desk<B>>, request: Request<Incoming>) -> Answer {
+async fn answer_request<B: BackEnd>(server: Arc<PageServer<B>>, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     if head.uri.authority().is_some() {
         return refused(404, "this server is no proxy");
     }
-    let question = match desk.asked(&head.method, head.uri.path(), head.uri.query().unwrap_or_default(), &head.headers) {
+    let question = match server.asked(&head.method, head.uri.path(), head.uri.query().unwrap_or_default(), &head.headers) {
         Ok(Asked::Act) => match read(body).await {
             Ok(body) => Question::Act(body),
             Err(refusal) => return refusal,
@@ -186,7 +186,7 @@ async fn answer_request<B: BackEnd>(desk: Arc<Desk<B>>, request: Request<Incomin
         Ok(Asked::Reason(name)) => Question::Reason(name),
         Err(answer) => return *answer,
     };
-    let answer = tokio::task::spawn_blocking(move || desk.answer(question));
+    let answer = tokio::task::spawn_blocking(move || server.answer(question));
     answer.await.unwrap_or_else(|_| refused(500, "this request failed, which is a defect of this program"))
 }
 
@@ -220,7 +220,7 @@ fn name_of(query: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-impl<B: BackEnd> Desk<B> {
+impl<B: BackEnd> PageServer<B> {
     /// What a request asks of the back end; otherwise its answer.
     fn asked(&self, method: &Method, path: &str, query: &str, headers: &HeaderMap) -> Result<Asked, Box<Answer>> {
         if !self.guard.is_ours(header(headers, HOST)) {

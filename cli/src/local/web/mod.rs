@@ -4,8 +4,8 @@
 //! which is the same for everybody; whoever has the token may do whatever the prompt may.
 
 mod actions;
+mod back_end;
 mod clock;
-mod desk;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -13,6 +13,7 @@ mod tests;
 use super::prompt::Prompt;
 use crate::numbers;
 use crate::page::{self, Bound, address};
+use back_end::SessionBackEnd;
 use clap::Args;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -46,10 +47,10 @@ pub(super) fn serve(args: &PageArgs, prompt: &Arc<Mutex<Prompt>>) -> Result<Opti
     }
     let wanted = SocketAddr::new(ip, args.web_port);
     let Bound { listener, guard, address } = page::bind(wanted, "--web", "--web-port")?;
-    let desk = Arc::new(desk::Desk::new(Arc::clone(prompt)));
+    let back_end = Arc::new(SessionBackEnd::new(Arc::clone(prompt)));
     let failed = |error: std::io::Error| format!("--web: {wanted} cannot be served: {error}");
-    page::start(listener, guard, Arc::clone(&desk)).map_err(failed)?;
-    desk.let_time_pass().map_err(failed)?;
+    page::start(listener, guard, Arc::clone(&back_end)).map_err(failed)?;
+    back_end.let_time_pass().map_err(failed)?;
     Ok(Some(address))
 }
 

@@ -1,4 +1,4 @@
-//! The session as a page sees and drives it.
+//! The back end of the page of `whittle local`: shows the session, and runs the page's actions in it.
 
 use super::actions::{self, Action};
 use super::clock::Clock;
@@ -19,8 +19,8 @@ use whittle_sim::World;
 const LOOK_PATIENCE: Duration = Duration::from_millis(150);
 const ACTION_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The session and what a page knows of it.
-pub(super) struct Desk {
+/// A session, and what was last shown of it.
+pub(super) struct SessionBackEnd {
     prompt: Arc<Mutex<Prompt>>,
     /// Ends the running command of the prompt.
     stops: Arc<AtomicBool>,
@@ -74,7 +74,7 @@ impl View {
     }
 }
 
-impl Desk {
+impl SessionBackEnd {
     pub(super) fn new(prompt: Arc<Mutex<Prompt>>) -> Self {
         let sight = Arc::new(Sight::default());
         let mut held = prompt::hold(&prompt);
@@ -110,7 +110,7 @@ impl Desk {
     }
 }
 
-impl BackEnd for Desk {
+impl BackEnd for SessionBackEnd {
     fn command(&self) -> &'static str {
         "`whittle local`"
     }
@@ -147,7 +147,7 @@ impl BackEnd for Desk {
     }
 }
 
-impl Actions for Desk {
+impl Actions for SessionBackEnd {
     fn act(&self, body: &[u8]) -> Result<String, Refusal> {
         let action: Action = serde_json::from_slice(body).map_err(|error| Refusal::Wrong(format!("the request is no action: {error}")))?;
         if action.stops() {

@@ -1,4 +1,4 @@
-//! The cluster as pages see it: looked at in the background while a page asks, once for all pages.
+//! The back end of the page of `whittle console`: it reads the cluster in the background while a page is open, once for all pages.
 
 use super::changes::Known;
 use super::looks::{Look, Looks};
@@ -12,8 +12,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use whittle_sim::{Line, LineKind};
 
-/// What is known of a cluster, for all pages.
-pub(super) struct Desk {
+/// The state of a cluster, shared by all pages.
+pub(super) struct ClusterBackEnd {
     seen: Mutex<Watched>,
     /// A page has asked since the last look began.
     wanted: Mutex<bool>,
@@ -72,7 +72,7 @@ impl Watched {
     }
 }
 
-impl Desk {
+impl ClusterBackEnd {
     /// What the first look saw.
     pub(super) fn new(first: Look, kind: LineKind, reasons: Reasons, interval: Duration) -> Self {
         let mut seen = Watched {
@@ -118,7 +118,7 @@ impl Desk {
     }
 }
 
-impl BackEnd for Desk {
+impl BackEnd for ClusterBackEnd {
     fn command(&self) -> &'static str {
         "`whittle console`"
     }
