@@ -1,12 +1,12 @@
 //! The programs that call a live account and a live cluster for us: `aws` and `kubectl`. A user who can run them has set up credentials
 //! already (profiles, single sign-on, exec plugins, proxies), so that this command needs none of its own, and no SDK (ADR 0051).
 
-mod places;
+mod slots;
 
 use crate::printing::on_one_line;
 use crate::wait_notice::WaitNotice;
-use places::Places;
 use serde_json::Value;
+use slots::Slots;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::{Child, Command, Output, Stdio};
@@ -45,8 +45,8 @@ const SAID_MAX: u64 = 16 << 20;
 /// second, and some 100 MB.
 const AT_ONCE: usize = 16;
 
-/// The places of programs that run.
-static PLACES: Places = Places::new(AT_ONCE);
+/// Every running program holds one of these slots.
+static SLOTS: Slots = Slots::new(AT_ONCE);
 
 /// Why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
@@ -261,7 +261,7 @@ impl Program {
     fn output(&self, arguments: &[&str], input: Option<&str>) -> io::Result<Output> {
         let _notice = if self.silent { WaitNotice::silent() } else { WaitNotice::with(format!("waiting for {}", self.name)) };
         // Its time begins when it runs.
-        let _place = PLACES.take();
+        let _slot = SLOTS.take();
         let mut command = Command::new(&self.path);
         command.args(arguments).args(&self.fixed).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).spawn()?;

@@ -1,36 +1,36 @@
-//! How many programs run at the same time.
+//! Limits how many programs run at the same time.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Places, each of which one can have.
+/// Slots, each of which one program at a time can hold.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Slots {
     most: usize,
     taken: Mutex<usize>,
     freed: Condvar,
 }
 
-impl Places {
+impl Slots {
     pub(super) const fn new(most: usize) -> Self {
         Self { most, taken: Mutex::new(0), freed: Condvar::new() }
     }
 
-    /// Takes a place, once there is one. It is free again when what is returned is dropped.
-    pub(super) fn take(&self) -> Place<'_> {
+    /// Takes a slot, and waits until one is free. It is free again when the returned value is dropped.
+    pub(super) fn take(&self) -> Slot<'_> {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = self.freed.wait_while(taken, |taken| self.most <= *taken).unwrap_or_else(PoisonError::into_inner);
         *taken += 1;
-        Place { of: self }
+        Slot { of: self }
     }
 }
 
-/// A place that is taken.
+/// A slot that is taken.
 #[derive(Debug)]
-pub(super) struct Place<'p> {
-    of: &'p Places,
+pub(super) struct Slot<'p> {
+    of: &'p Slots,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Slot<'_> {
     fn drop(&mut self) {
         *self.of.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.of.freed.notify_one();
@@ -45,13 +45,13 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn nobody_has_a_place_beyond_the_last_until_one_is_free() {
-        let places = Places::new(2);
+    fn nobody_has_a_slot_beyond_the_last_until_one_is_free() {
+        let slots = Slots::new(2);
         let (sender, having) = mpsc::channel();
-        let (first, second) = (places.take(), places.take());
+        let (first, second) = (slots.take(), slots.take());
         std::thread::scope(|threads| {
             threads.spawn(|| {
-                let _place = places.take();
+                let _slot = slots.take();
                 sender.send(()).unwrap();
             });
             assert!(having.recv_timeout(Duration::from_millis(50)).is_err(), "both are taken");
@@ -59,17 +59,17 @@ mod tests {
             having.recv().unwrap();
         });
         drop(second);
-        assert_eq!(*places.taken.lock().unwrap(), 0);
+        assert_eq!(*slots.taken.lock().unwrap(), 0);
     }
 
     #[test]
-    fn no_more_have_a_place_than_there_are_and_everybody_gets_one() {
-        let places = Places::new(3);
+    fn no_more_have_a_slot_than_there_are_and_everybody_gets_one() {
+        let slots = Slots::new(3);
         let (having, most, served) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|threads| {
             for _ in 0..50 {
                 threads.spawn(|| {
-                    let _place = places.take();
+                    let _slot = slots.take();
                     most.fetch_max(having.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     std::thread::yield_now();
                     having.fetch_sub(1, Ordering::SeqCst);
@@ -78,6 +78,6 @@ mod tests {
             }
         });
         assert!((1..=3).contains(&most.into_inner()));
-        assert_eq!((served.into_inner(), *places.taken.lock().unwrap()), (50, 0));
+        assert_eq!((served.into_inner(), *slots.taken.lock().unwrap()), (50, 0));
     }
 }
