@@ -13,10 +13,13 @@ pub(crate) fn object<K: Kind>(namespace: &str, name: &str) -> String {
     format!("{}/{}", collection::<K>(namespace), segment(name))
 }
 
+/// The longest name that an object has.
+const NAME_MAX: usize = 253;
+
 /// Whether an object can have this name. Users may refer to objects by any text: a pod to its claims of volumes, a buffer to its template.
-/// As part of a path such a name would be no address, or that of something else.
+/// As part of a path such a name would be no address, or that of something else, or longer than a request may be.
 pub(crate) fn is_name(text: &str) -> bool {
-    !matches!(text, "" | "." | "..") && !text.contains(['/', '%'])
+    !matches!(text, "" | "." | "..") && !text.contains(['/', '%']) && text.len() <= NAME_MAX
 }
 
 /// A name as part of a path.
@@ -66,5 +69,6 @@ mod tests {
         for text in ["", ".", "..", "p/eviction", "../../b/pods/p", "a%2Fb"] {
             assert!(!is_name(text), "{text:?} would be something else, or nothing");
         }
+        assert!(is_name(&"a".repeat(253)) && !is_name(&"a".repeat(254)), "no name is longer");
     }
 }
