@@ -48,7 +48,12 @@ impl<A: ClusterAccess> Clusters<A> {
 
     /// All objects of a kind whose changes are followed; empty when the API server does not serve it.
     pub(crate) async fn followed<K: Kind + DeserializeOwned + Followed>(&self, cluster: &ClusterName) -> Result<All<K>, ClusterError> {
-        Ok(Box::pin(self.list_followed::<K, K>(cluster, parse::<K>)).await?.unwrap_or_default())
+        Ok(self.followed_known(cluster).await?.unwrap_or_default())
+    }
+
+    /// The same; `None` when the API server does not serve it.
+    async fn followed_known<K: Kind + DeserializeOwned + Followed>(&self, cluster: &ClusterName) -> Result<Option<All<K>>, ClusterError> {
+        Box::pin(self.list_followed::<K, K>(cluster, parse::<K>)).await
     }
 
     /// Objects of a kind that was replaced by another.
@@ -105,9 +110,11 @@ impl<A: ClusterAccess> Clusters<A> {
     async fn read_all(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
         let looked_at = self.clock.now();
         self.forget_seldom(cluster).await;
-        let (nodes, seldom, often) = try_join!(self.followed::<Node>(cluster), self.read_seldom(cluster), self.read_often(cluster))?;
+        let (nodes, seldom, often) = try_join!(self.followed_known::<Node>(cluster), self.read_seldom(cluster), self.read_often(cluster))?;
         self.keep_seldom(cluster, looked_at, &seldom).await;
-        Ok(together(nodes, seldom, often.objects))
+        let mut often = often.objects;
+        let nodes = known_nodes(nodes, &mut often);
+        Ok(together(nodes, seldom, often))
     }
 
     /// The objects, and the signs of Karpenter beside them.
@@ -131,13 +138,14 @@ impl<A: ClusterAccess> Clusters<A> {
     }
 
     async fn read_nodes(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
-        let (nodes, mut objects) = try_join!(self.followed::<Node>(cluster), self.read_karpenter(cluster))?;
+        let (nodes, mut objects) = try_join!(self.followed_known::<Node>(cluster), self.read_karpenter(cluster))?;
+        let nodes = known_nodes(nodes, &mut objects);
         objects.nodes = nodes.into_items(&mut objects.unreadable).into_inner();
         Ok(objects)
     }
 
     async fn read_nodes_and_claims(&self, cluster: &ClusterName) -> Result<ClusterObjects, ClusterError> {
-        let (nodes, claims) = try_join!(self.followed::<Node>(cluster), self.list_node_claims(cluster))?;
+        let (nodes, claims) = try_join!(self.followed_known::<Node>(cluster), self.list_node_claims(cluster))?;
         let mut objects = ClusterObjects::default();
         match claims {
             Some(claims) => {
@@ -146,6 +154,7 @@ impl<A: ClusterAccess> Clusters<A> {
             }
             None => objects.absent_kinds.push(NodeClaim::KIND.to_owned()),
         }
+        let nodes = known_nodes(nodes, &mut objects);
         objects.nodes = nodes.into_items(&mut objects.unreadable).into_inner();
         Ok(objects)
     }
@@ -163,7 +172,8 @@ impl<A: ClusterAccess> Clusters<A> {
 
     async fn read_volumes(&self, cluster: &ClusterName, name: &str) -> Result<ClusterObjects, ClusterError> {
         // Draining waits until the last attachment is deleted, so a stale list could end the wait early.
-        let attachments = self.followed::<VolumeAttachment>(cluster).await?;
+        let attachments = self.followed_known::<VolumeAttachment>(cluster).await?;
+        let attachments = attachments.ok_or_else(|| not_served(cluster, format!("the volumes attached to {name}")))?;
         let of_node = attachments.items.iter().filter(|attachment| attachment.spec.node_name == name);
         let volume_attachments: Vec<VolumeAttachment> = of_node.cloned().collect();
         let mut unreadable = attachments.unreadable;
@@ -192,11 +202,7 @@ impl<A: ClusterAccess> Clusters<A> {
     /// The pods on a node. Every API server has them: from one that says otherwise nothing follows, least of all that a drain has ended.
     async fn pods_on(&self, cluster: &ClusterName, node: &str) -> Result<Listed<Pod>, ClusterError> {
         let listed = self.list_known::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?;
-        listed.ok_or_else(|| ClusterError::Unavailable {
-            cluster: cluster.clone(),
-            what: format!("the pods on {node}"),
-            message: "it says that it does not know this kind".to_owned(),
-        })
+        listed.ok_or_else(|| not_served(cluster, format!("the pods on {node}")))
     }
 
     async fn read_pods(&self, cluster: &ClusterName, node: &str) -> Result<ClusterObjects, ClusterError> {
@@ -264,6 +270,19 @@ impl<A: ClusterAccess> Clusters<A> {
             Err(failed) => Err(failed.into_error(cluster, &format!("{} {name:?}", K::KIND))),
         }
     }
+}
+
+/// That an API server says that it lacks a kind which every one has.
+fn not_served(cluster: &ClusterName, what: String) -> ClusterError {
+    ClusterError::Unavailable { cluster: cluster.clone(), what, message: "it says that it does not know this kind".to_owned() }
+}
+
+/// The Nodes that were listed. From an API server that says that it lacks their kind it does not follow that any is gone.
+fn known_nodes(listed: Option<All<Node>>, objects: &mut ClusterObjects) -> All<Node> {
+    if listed.is_none() {
+        objects.absent_kinds.push(Node::KIND.to_owned());
+    }
+    listed.unwrap_or_default()
 }
 
 /// An object of an old version, as it was before its conversion.

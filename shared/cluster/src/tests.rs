@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use whittle_api::ObjectMeta;
-use whittle_api::k8s::PodSourceKind;
+use whittle_api::k8s::{Kind, Node, PodSourceKind};
 use whittle_api::karpenter::NodePool;
 use whittle_api::legacy::{ConvertOptions, Purpose};
 use whittle_claims::PodKey;
@@ -431,6 +431,29 @@ async fn from_an_api_server_without_pods_it_does_not_follow_that_a_node_has_none
         let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), scope, Some("n1")).await.expect_err("nothing is known");
         assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater, "{scope:?}");
     }
+}
+
+/// Whoever finds no Node of a machine ends it, or keeps it for as long as the kind is not served.
+#[tokio::test]
+async fn from_an_api_server_without_nodes_it_does_not_follow_that_any_is_gone() {
+    for (nodes, is_absent) in [(Some("{\"items\":[]}"), false), (None, true)] {
+        let server = Server::answering(move |_, head| match nodes.filter(|_| head.starts_with("GET /api/v1/nodes?")) {
+            Some(list) => Body("", list.as_bytes().to_vec()),
+            None => Failed(404, b"404 page not found".to_vec()),
+        });
+        for scope in [Scope::Nodes, Scope::NodesAndClaims, Scope::All] {
+            let objects = clusters(&access_to(&[&server.url])).read(&"demo".into(), scope, None).await.expect("it answers");
+            assert_eq!((objects.nodes.len(), objects.lacks_kind(Node::KIND)), (0, is_absent), "{scope:?}");
+        }
+    }
+}
+
+/// A machine ends once no volume is attached to it.
+#[tokio::test]
+async fn from_an_api_server_without_attachments_it_does_not_follow_that_all_volumes_are_detached() {
+    let server = Server::answering(|_, _| Failed(404, b"404 page not found".to_vec()));
+    let error = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Volumes, Some("n1")).await.expect_err("nothing is known");
+    assert_eq!(HandleError::Cluster(error).disposition(), Disposition::RetryLater);
 }
 
 #[tokio::test]
