@@ -91,7 +91,7 @@ pub(crate) fn unreadable(report: &mut Report, objects: &ClusterObjects, stored: 
         report.gauge(metrics::ObjectsUnreadable { kind }, count);
     }
     // Legacy kinds are absent from every current cluster.
-    for kind in ["NodePool", "NodeClaim", "EC2NodeClass"].into_iter().filter(|kind| objects.lacks_kind(kind)) {
+    for kind in ["NodePool", "NodeClaim", "EC2NodeClass", "Node"].into_iter().filter(|kind| objects.lacks_kind(kind)) {
         report.gauge(metrics::KindsAbsent { kind }, 1);
     }
     for (pool, count) in missing_pool {

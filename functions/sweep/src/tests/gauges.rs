@@ -74,6 +74,18 @@ fn claims_in_the_table_that_cannot_be_read_are_counted() {
     assert_eq!(lines(&report), ["whittle_objects_unreadable [\"stored NodeClaim\"] Count(2)"]);
 }
 
+/// While one of them is not served, machines are kept for it that nobody needs.
+#[test]
+fn a_kind_that_is_not_served_is_reported_and_one_of_older_releases_is_not() {
+    for (kind, is_needed) in [("NodePool", true), ("NodeClaim", true), ("EC2NodeClass", true), ("Node", true), ("Provisioner", false)] {
+        let objects = ClusterObjects { absent_kinds: vec![kind.to_owned()], ..ClusterObjects::default() };
+        let mut report = Report::default();
+        crate::gauges::unreadable(&mut report, &objects, 0, &BTreeMap::new());
+        let expected = is_needed.then(|| format!("whittle_kinds_absent [{kind:?}] Count(1)"));
+        assert_eq!(lines(&report), Vec::from_iter(expected), "{kind}");
+    }
+}
+
 /// A zonal shift away from the zone of the claim's machine.
 fn zone_of(claim: &Claim) -> ShiftedZones {
     ShiftedZones { names: [claim.machine().unwrap().zone.clone()].into(), ..ShiftedZones::default() }
