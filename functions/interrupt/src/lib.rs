@@ -8,7 +8,7 @@ mod tests;
 
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, labels};
-use whittle_claims::{Claim, DecisionKind, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored};
+use whittle_claims::{Claim, DecisionKind, Deletion, DeletionReason, Doorbell, Event, OfferingKey, Phase, StockOut, Stored};
 use whittle_ec2::interruption::{self, InterruptionKind};
 use whittle_ports::{
     ClaimStore, Clock, ClusterError, ClusterEvent, ClusterReader, DecisionLog, Disposition, HandleError, Involved, Mirrors, Once, Queues,
@@ -139,9 +139,8 @@ impl<P: Rights> Run<'_, P> {
         let now = self.ports.clock().now();
         if claim.value.deletion.is_some() && !Safeguard::DeadlineTightened.stops(tightens(&claim.value, self.kind, self.noticed_at(now))) {
             report.count("repeats");
-            // The run that stored it may have died before it sent the doorbells.
-            if self.kind.ends_claim() && claim.value.is_live() && claim.value.look_again_at.is_none() && !self.settings.is_shadow() {
-                self.send_doorbells(&claim.value).await?;
+            if self.kind.ends_claim() && claim.value.is_live() && !self.settings.is_shadow() {
+                self.repeat_doorbells(&claim.value, now).await?;
             }
             return self.store_stock_out(&claim.value, now).await;
         }
@@ -214,6 +213,26 @@ impl<P: Rights> Run<'_, P> {
         self.ports.queues().send_now(Doorbell::Terminate { cluster: key.cluster, claim: key.name }).await?;
         planned?;
         Ok(())
+    }
+
+    /// Sends the doorbells that may be missing: the run that stored the deletion may have died before it sent them, or a queue took none. A
+    /// termination that has begun rings for itself. For the plan nobody does before the tick, so that the notice which asked for the
+    /// deletion rings again: it is tried again because something was not done.
+    async fn repeat_doorbells(&self, ended: &Claim, now: Timestamp) -> Result<(), HandleError> {
+        if ended.look_again_at.is_none() {
+            return self.send_doorbells(ended).await;
+        }
+        if self.has_asked_for(ended, now) {
+            self.ports.queues().send_now(Doorbell::Schedule { cluster: ended.key.cluster.clone() }).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the deletion of a claim, or its deadline, is of this notice.
+    fn has_asked_for(&self, ended: &Claim, now: Timestamp) -> bool {
+        let own = ended.deletion_for(reason(self.kind), "", self.noticed_at(now));
+        let is_own = |known: &Deletion| known.at == own.at || known.deadline.is_some() && known.deadline == own.deadline;
+        ended.deletion.as_ref().is_some_and(is_own)
     }
 
     async fn store_stock_out(&self, claim: &Claim, now: Timestamp) -> Result<(), HandleError> {

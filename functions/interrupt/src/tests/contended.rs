@@ -227,9 +227,29 @@ fn a_redelivered_notice_sends_missing_doorbells() {
     let deleted = step(&serving(), &Event::DeletionRequested(deletion), at(0)).unwrap();
     let (outcome, _, doorbells) = notice(&deleted, 0, stamped);
     assert_eq!((outcome.unwrap().counted("repeats"), doorbells), (1, vec![Function::Schedule, Function::Terminate]));
+    // Its termination rings for itself by now, and nobody for the plan, whose queue may have refused the doorbell.
     let with_next_run = Claim { look_again_at: Some(at(1)), ..deleted };
     let (outcome, _, doorbells) = notice(&with_next_run, 0, stamped);
-    assert_eq!((outcome.unwrap().counted("repeats"), doorbells), (1, Vec::new()), "it is being handled already");
+    assert_eq!((outcome.unwrap().counted("repeats"), doorbells), (1, vec![Function::Schedule]));
+    let tightened = Deletion { at: at(-600), reason: DeletionReason::Drifted, ..with_next_run.deletion.clone().unwrap() };
+    let (outcome, _, doorbells) = notice(&Claim { deletion: Some(tightened), ..with_next_run }, 0, stamped);
+    assert_eq!((outcome.unwrap().counted("repeats"), doorbells), (1, vec![Function::Schedule]), "a drain that it left less time");
+}
+
+/// Each machine that ends has notices of its state, and a plan for each of them would be one for nobody.
+#[test]
+fn another_notice_of_a_claim_whose_termination_goes_on_rings_for_nothing() {
+    let earlier = serving().deletion_for(DeletionReason::SpotInterruption, "", at(-5));
+    for known in [earlier, deletion(DeletionReason::Drifted, at(-5))] {
+        let ending = after(&serving(), &[Event::DeletionRequested(known)], at(-5));
+        let simulation = TestWorld::still(at(0));
+        simulation.store(&Claim { look_again_at: Some(at(1)), ..ending });
+        let ports = simulation.ports();
+        let adapters = Adapters { store: &ports, cloud: &(), cluster: &ports, queues: &ports, clock: &ports };
+        let body = SUBJECT.state_change("terminated", at(0));
+        let outcome = block_on(crate::handle(adapters, &Settings::default(), &Once::default(), &body));
+        assert_eq!((outcome.unwrap().counted("repeats"), simulation.doorbells()), (1, Vec::new()));
+    }
 }
 
 /// The notice would come again, but as a repeat: what it did is shown now or never.
