@@ -125,6 +125,23 @@ fn leading_separators_and_end_markers_are_no_documents() {
 }
 
 #[test]
+fn what_follows_the_end_of_a_document_is_another_one() {
+    let with = |between: &str| [pod("first", "1", ""), pod("second", "1", "")].join(between) + "---\nkind: Pod\n";
+    let ends = ["...\n", "... \n", "...\t# end\n", "...\n# next\n...\n", "...\n%YAML 1.2\n---\n", "... # end\n---\n"];
+    for between in ends.into_iter().chain(["---\n\u{feff}", "\u{feff}---\n"]) {
+        let read = source::read_text("in.yaml", &with(between)).unwrap();
+        assert_eq!(read.objects.pods.len(), 2, "{between:?}: {:?}", read.refused);
+        assert!(matches!(&read.refused[..], [one] if one.starts_with("in.yaml, document 3: ")), "{between:?}: {:?}", read.refused);
+    }
+    // A byte order mark alone is no document either.
+    let read = source::read_text("in.yaml", &with("---\n\u{feff}\n---\n")).unwrap();
+    assert_eq!((read.objects.pods.len(), read.refused.len()), (2, 1), "{:?}", read.refused);
+    // What stands behind the end in its line is an error, and is not left out without a word.
+    let read = source::read_text("in.yaml", &format!("{POOL}---\n{}", with("... kind: Node\n"))).unwrap();
+    assert!(read.refused.iter().any(|fault| fault.starts_with("in.yaml:")), "{:?}", read.refused);
+}
+
+#[test]
 fn what_is_refused_of_a_workload_is_told_at_its_line() {
     let web = "# a comment\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  replicas: -1\n  \
                selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      \

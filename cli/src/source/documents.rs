@@ -237,13 +237,15 @@ struct Chunk {
 
 /// Splits a text at its separators, so that limits against hostile YAML, and errors, apply to each document separately.
 fn split_documents(text: &str) -> Vec<Chunk> {
-    let (mut out, mut chunk, mut number, mut lines_before) = (Vec::new(), String::new(), 0, 0);
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (mut out, mut chunk, mut number, mut lines_before, mut ended) = (Vec::new(), String::new(), 0, 0, false);
     // Lines may end as old systems wrote them, with a carriage return alone.
     let old = text.contains('\r').then(|| text.replace("\r\n", "\n").replace('\r', "\n"));
     let text = old.as_deref().unwrap_or(text);
     for (at, line) in text.lines().chain(["---"]).enumerate() {
-        if separates(line) {
+        // Of files that were joined each may begin with a byte order mark.
+        let line = line.strip_prefix('\u{feff}').unwrap_or(line);
+        let first = (ended && !ends(line) && !is_blank(line)).then_some(line);
+        if let Some(first) = behind_separator(line).or(first) {
             let blank = is_blank(&chunk);
             // A separator at the top only starts the first document.
             if !blank || number > 0 {
@@ -253,9 +255,11 @@ fn split_documents(text: &str) -> Vec<Chunk> {
                 out.push(Chunk { number, lines_before, text: std::mem::take(&mut chunk) });
             }
             chunk.clear();
-            lines_before = at;
-            chunk.push_str(line.strip_prefix("---").unwrap_or_default());
-        } else if line != "..." {
+            (lines_before, ended) = (at, false);
+            chunk.push_str(first);
+        } else if ends(line) {
+            ended = true;
+        } else if !ended {
             chunk.push_str(line);
         }
         chunk.push('\n');
@@ -263,9 +267,15 @@ fn split_documents(text: &str) -> Vec<Chunk> {
     out
 }
 
-/// Whether a line separates documents: a comment, or the first value of the next one, may follow its dashes.
-fn separates(line: &str) -> bool {
-    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+/// What follows the dashes of a line that separates documents: nothing, a comment, or the first value of the next one.
+fn behind_separator(line: &str) -> Option<&str> {
+    line.strip_prefix("---").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+}
+
+/// Whether a line ends a document. The next one needs no separator then, and may have directives.
+fn ends(line: &str) -> bool {
+    let behind = line.strip_prefix("...").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+    behind.is_some_and(|rest| rest.trim_start().is_empty() || rest.trim_start().starts_with('#'))
 }
 
 /// The text of a document after as many empty lines as precede it in its file.
