@@ -22,7 +22,7 @@ pub use misspelt::{meant_as_type, misspelt};
 pub use object::Object;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_units::fnv1a;
 
 /// A value with its position in a file.
@@ -42,11 +42,16 @@ pub struct Located<T> {
 /// Converts JSON to an object of one kind.
 type Reader = fn(Value) -> Result<Object, FieldError>;
 
-/// The first document of a text as JSON, by the rules of kubectl: those of YAML 1.1, by which `yes` is a boolean and `010` is eight.
-/// `None` if that is wrong about it which [`read`] tells: it is no YAML, or has a key twice.
+/// The only document of a text as JSON, by the rules of kubectl: those of YAML 1.1, by which `yes` is a boolean and `010` is eight. Null if
+/// there is none. `None` if that is wrong about it which [`read`] tells: it is no YAML, or has a key twice; and if there are several.
 #[must_use]
 pub fn json_of(text: &str) -> Option<Value> {
-    yaml::documents(text).ok()?.into_iter().next()?.into_json()
+    let mut documents = yaml::documents(text).ok()?.into_iter();
+    match (documents.next(), documents.next()) {
+        (None, _) => Some(Value::Null),
+        (Some(only), None) => only.into_json(),
+        (Some(_), Some(_)) => None,
+    }
 }
 
 /// Where the fields of the first document of a text stand.
@@ -470,7 +475,8 @@ fn next_object(entries: &[Entry]) -> Option<&Entry> {
     if !repeats("apiVersion") || !repeats("kind") {
         return None;
     }
-    let begins = entries.iter().enumerate().find(|(at, entry)| entries[..*at].iter().any(|earlier| earlier.key == entry.key))?.1;
+    let mut seen = BTreeSet::new();
+    let begins = entries.iter().find(|entry| !seen.insert(entry.key.as_str()))?;
     entries.iter().rev().find(|entry| entry.key == begins.key)
 }
 

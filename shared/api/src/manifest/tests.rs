@@ -212,6 +212,15 @@ fn errors_of_all_documents_are_listed_with_their_position() {
 }
 
 #[test]
+fn of_several_documents_none_is_taken_for_the_only_one() {
+    assert_eq!(json_of("a: on\n... # end\n"), Some(serde_json::json!({"a": true})));
+    assert_eq!(json_of("# nothing\n"), Some(Value::Null));
+    for several in ["a: 1\n... # end\nb: 2\n", "a: 1\n---\nb: 2\n"] {
+        assert_eq!(json_of(several), None, "{several}");
+    }
+}
+
+#[test]
 fn objects_without_a_line_between_them_are_told_what_is_missing() {
     let node = |name: &str| format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n");
     let pool = "kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: a}\nspec: {}\n";

@@ -138,13 +138,23 @@ impl Node {
 
 /// The documents of a text, empty ones as null.
 pub(crate) fn documents(text: &str) -> Result<Vec<Node>, YamlError> {
-    Composer::default().run(text)
+    // Of files that were joined each may begin with a byte order mark.
+    let joined = text.contains("\n\u{feff}").then(|| text.replace("\n\u{feff}", "\n"));
+    Composer::default().run(joined.as_deref().unwrap_or(text))
 }
 
 /// A collection that is being parsed.
 enum Open {
     List { mark: Mark, anchor: usize, items: Vec<Node> },
-    Map { mark: Mark, anchor: usize, entries: Vec<Entry>, key: Option<(Mark, String)> },
+    Map { mark: Mark, anchor: usize, entries: Vec<Entry>, merged: Vec<Node>, key: Option<Key> },
+}
+
+/// A key whose value is being parsed.
+struct Key {
+    mark: Mark,
+    text: String,
+    /// Whether the value is merged into the map.
+    merges: bool,
 }
 
 #[derive(Default)]
@@ -153,6 +163,8 @@ struct Composer {
     anchors: BTreeMap<usize, Node>,
     documents: Vec<Node>,
     root: Option<Node>,
+    /// Whether the last scalar is `<<` without quotes. In quotes it is a key like any other.
+    merges: bool,
     nodes: usize,
     repeated: usize,
 }
@@ -187,14 +199,17 @@ impl Composer {
             }
             Event::Scalar(text, style, anchor, tag) => {
                 let scalar = scalar(&text, style, tag.as_deref()).map_err(|message| self.error(mark, message))?;
+                self.merges = style == ScalarStyle::Plain && text == "<<";
                 self.add(Node { mark, content: Content::Scalar(scalar) }, anchor)?;
             }
             Event::SequenceStart(_, anchor, _) => self.open(Open::List { mark, anchor, items: Vec::new() }, mark)?,
-            Event::MappingStart(_, anchor, _) => self.open(Open::Map { mark, anchor, entries: Vec::new(), key: None }, mark)?,
+            Event::MappingStart(_, anchor, _) => {
+                self.open(Open::Map { mark, anchor, entries: Vec::new(), merged: Vec::new(), key: None }, mark)?;
+            }
             Event::SequenceEnd | Event::MappingEnd => match self.stack.pop() {
                 Some(Open::List { mark, anchor, items }) => self.add(Node { mark, content: Content::List(items) }, anchor)?,
-                Some(Open::Map { mark, anchor, entries, .. }) => {
-                    self.add(Node { mark, content: Content::Map(merged(entries)) }, anchor)?;
+                Some(Open::Map { mark, anchor, entries, merged, .. }) => {
+                    self.add(Node { mark, content: Content::Map(with_merged(entries, merged)) }, anchor)?;
                 }
                 None => return Err(self.error(mark, "a collection ends that never began")),
             },
@@ -215,6 +230,7 @@ impl Composer {
         }
         self.repeated += size;
         let copy = Node { mark, content: node.content.clone() };
+        self.merges = false;
         self.add(copy, 0)
     }
 
@@ -237,10 +253,12 @@ impl Composer {
         match self.stack.last_mut() {
             None => self.root = Some(node),
             Some(Open::List { items, .. }) => items.push(node),
-            Some(Open::Map { entries, key, .. }) => match key.take() {
-                Some((mark, key)) => entries.push(Entry { mark, key, value: node }),
+            Some(Open::Map { entries, merged, key, .. }) => match key.take() {
+                Some(Key { merges: true, .. }) if !is_mergeable(&node) => return Err(self.error(node.mark, NOT_MERGEABLE)),
+                Some(Key { merges: true, .. }) => merged.push(node),
+                Some(Key { mark, text, .. }) => entries.push(Entry { mark, key: text, value: node }),
                 None => match &node.content {
-                    Content::Scalar(scalar) => *key = Some((node.mark, scalar.as_key())),
+                    Content::Scalar(scalar) => *key = Some(Key { mark: node.mark, text: scalar.as_key(), merges: self.merges }),
                     _ => return Err(self.error(node.mark, "a list or map is used as a key: keys are text")),
                 },
             },
@@ -259,15 +277,26 @@ fn extent(node: &Node) -> (usize, usize) {
     }
 }
 
-/// Resolves merge keys (`<<`): keys of the map itself take precedence.
-fn merged(entries: Vec<Entry>) -> Vec<Entry> {
-    if entries.iter().all(|entry| entry.key != "<<") {
-        return entries;
+/// What is wrong with a merge key without fields to merge, which would be lost.
+const NOT_MERGEABLE: &str = "a merge key (<<) needs a map or a list of maps, such as an alias of one: quote it if a key is meant";
+
+/// Whether a node has fields to merge into a map. Null has none, and nothing is lost of it.
+fn is_mergeable(node: &Node) -> bool {
+    match &node.content {
+        Content::Map(_) | Content::Scalar(Scalar::Null) => true,
+        Content::List(items) => items.iter().all(|item| matches!(item.content, Content::Map(_))),
+        Content::Scalar(_) => false,
     }
-    let (merges, mut own): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.key == "<<");
-    let sources = merges.into_iter().flat_map(|entry| match entry.value.content {
+}
+
+/// Resolves merge keys (`<<`): keys of the map itself take precedence.
+fn with_merged(mut own: Vec<Entry>, merged: Vec<Node>) -> Vec<Entry> {
+    if merged.is_empty() {
+        return own;
+    }
+    let sources = merged.into_iter().flat_map(|node| match node.content {
         Content::List(items) => items,
-        content => vec![Node { mark: entry.value.mark, content }],
+        content => vec![Node { mark: node.mark, content }],
     });
     let mut keys: BTreeSet<String> = own.iter().map(|entry| entry.key.clone()).collect();
     for source in sources {
@@ -279,10 +308,11 @@ fn merged(entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, String> {
-    match tag.and_then(Tag::core_suffix) {
-        Some("str" | "binary") => return Ok(Scalar::Text(text.to_owned())),
-        Some("null") => return Ok(Scalar::Null),
-        Some(kind @ ("int" | "float" | "bool")) => {
+    match tag.map(Tag::core_suffix) {
+        // What has another tag, such as `!!binary`, `!!timestamp` or `!` alone, is the text that it is.
+        Some(Some("str") | None) => return Ok(Scalar::Text(text.to_owned())),
+        Some(Some("null")) => return Ok(Scalar::Null),
+        Some(Some(kind @ ("int" | "float" | "bool"))) => {
             return match Scalar::plain(text)? {
                 Scalar::Text(_) | Scalar::Null => Err(format!("{text:?} is tagged as {kind} and is none")),
                 scalar => Ok(scalar),

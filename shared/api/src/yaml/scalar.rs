@@ -18,7 +18,7 @@ impl Scalar {
             "" | "~" | "null" | "Null" | "NULL" => Self::Null,
             "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" | "true" | "True" | "TRUE" => Self::Bool(true),
             "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" | "false" | "False" | "FALSE" => Self::Bool(false),
-            ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "-.inf" => {
+            ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF" => {
                 return Err(format!("{text} is no number that an object can hold: quote it if text is meant"));
             }
             _ => number(text).unwrap_or_else(|| Self::Text(text.to_owned())),

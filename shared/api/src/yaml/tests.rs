@@ -33,6 +33,35 @@ fn anchors_and_merge_keys_are_resolved_and_own_keys_take_precedence() {
 }
 
 #[test]
+fn a_merge_key_without_fields_to_merge_is_an_error_and_one_in_quotes_is_a_key() {
+    for text in ["a: {<<: foo}", "a: {<<: [{b: 1}, c]}", "x: &x 1\ny:\n  <<: *x\n"] {
+        let error = documents(text).unwrap_err();
+        assert!(error.message.starts_with("a merge key (<<) needs a map") && !error.of_syntax, "{text}: {error}");
+    }
+    check("a: 1\n<<:\n", json!({"a": 1}));
+    check("{<<: [{a: 1}, {a: 2, b: 3}], c: <<}", json!({"a": 1, "b": 3, "c": "<<"}));
+    check(r#"{"<<": {a: 1}, b: {'<<': c}}"#, json!({"<<": {"a": 1}, "b": {"<<": "c"}}));
+}
+
+#[test]
+fn what_has_a_tag_that_json_does_not_know_is_text() {
+    check("[!foo 5, ! yes, !!timestamp 2026, !!binary 0x10, !!str ~]", json!(["5", "yes", "2026", "0x10", "~"]));
+}
+
+#[test]
+fn infinities_are_no_numbers_however_they_are_written() {
+    for word in [".inf", ".INF", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF", ".NaN"] {
+        assert!(documents(&format!("a: {word}")).is_err(), "{word}");
+    }
+}
+
+#[test]
+fn each_document_may_begin_with_a_byte_order_mark() {
+    let all = documents("\u{feff}a: 1\n---\n\u{feff}b: 2\n\u{feff}---\nc: 3\n").unwrap();
+    assert_eq!(all.iter().map(Node::to_json).collect::<Vec<_>>(), [json!({"a": 1}), json!({"b": 2}), json!({"c": 3})]);
+}
+
+#[test]
 fn every_node_has_its_position() {
     let document = documents("# top\na:\n  - b: 1\n    c: 2\n").unwrap().remove(0);
     let item = document.get("a").unwrap().item(0).unwrap();
