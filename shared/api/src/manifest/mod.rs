@@ -167,7 +167,7 @@ fn visit<'a>(
     }
     if let Some(items) = node.get("items").filter(|_| kind.ends_with("List")) {
         // Of two lists in one document the items of the last one alone would be seen.
-        let repeated = if let Content::Map(entries) = &node.content { repeated_in(entries, &FieldPath::root()) } else { Vec::new() };
+        let repeated = if let Content::Map(entries) = &node.content { repeated_beside_items(entries) } else { Vec::new() };
         if !repeated.is_empty() {
             let errors = repeated.into_iter().map(|fault| source.error(position_of(node, &fault.path), Some(kind), fault));
             errors.for_each(|error| take(Err(error)));
@@ -461,6 +461,16 @@ fn repeated_in(entries: &[Entry], path: &FieldPath) -> Vec<FieldError> {
             );
             errors.push(FieldError::new(path.key(&entry.key), message).at(Stage::Unknown));
         }
+    }
+    errors
+}
+
+/// Keys that occur twice in a map of a list, apart from its items, each of which is an object of its own.
+fn repeated_beside_items(entries: &[Entry]) -> Vec<FieldError> {
+    let root = FieldPath::root();
+    let mut errors = repeated_in(entries, &root);
+    for entry in entries.iter().filter(|entry| entry.key != "items") {
+        repeated_keys(&entry.value, &root.key(&entry.key), &mut errors);
     }
     errors
 }

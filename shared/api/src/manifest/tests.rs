@@ -245,6 +245,8 @@ fn objects_without_a_line_between_them_are_told_what_is_missing() {
     }
     let twice = refused(r#"{"kind": "List", "apiVersion": "v1", "items": [], "items": []}"#);
     assert!(matches!(&twice[..], [one] if one.contains("List, items: the key stands twice in one map")), "{twice:?}");
+    let twice = refused("apiVersion: v1\nkind: List\nitems: []\nmetadata:\n  a: 1\n  a: 2\n");
+    assert!(matches!(&twice[..], [one] if one.starts_with("f.yaml:6:3: document 1, List, metadata.a: the key stands twice")), "{twice:?}");
     assert_eq!(objects_of(&(list("a") + "---\n" + &list("b"))).len(), 2);
     // In braces it is one object, and so it is with one of the two alone.
     for one in [
