@@ -18,6 +18,8 @@ const DEPTH_MAX: usize = 100;
 const NODES_MAX: usize = 20_000_000;
 /// Nodes per text that aliases may repeat: manifests use them for a label or two.
 const REPEATED_MAX: usize = 100_000;
+/// Nodes per document that are kept for aliases; one within several anchored ones counts several times.
+const ANCHORED_MAX: usize = 1_000_000;
 
 /// A position in the text, both counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,6 +169,7 @@ struct Composer {
     merges: bool,
     nodes: usize,
     repeated: usize,
+    anchored: usize,
 }
 
 impl Composer {
@@ -194,6 +197,7 @@ impl Composer {
             Event::DocumentStart(..) => self.root = None,
             Event::DocumentEnd => {
                 self.anchors.clear();
+                self.anchored = 0;
                 let null = Node { mark, content: Content::Scalar(Scalar::Null) };
                 self.documents.push(self.root.take().unwrap_or(null));
             }
@@ -248,6 +252,11 @@ impl Composer {
             return Err(self.error(node.mark, format!("more than {NODES_MAX} values: split the file")));
         }
         if anchor != 0 {
+            self.anchored += extent(&node).0;
+            if ANCHORED_MAX < self.anchored {
+                let message = format!("anchors (&) stand before more than {ANCHORED_MAX} values: remove those that no alias names");
+                return Err(self.error(node.mark, message));
+            }
             self.anchors.insert(anchor, node.clone());
         }
         match self.stack.last_mut() {

@@ -85,4 +85,8 @@ fn excessive_nesting_and_aliases_are_rejected_and_not_expanded() {
     }
     assert!(documents(&bomb).unwrap_err().message.contains("aliases"));
     assert!(documents("a: *nowhere").is_err());
+    // Of each anchored value there is a copy, with all that is in it.
+    let anchored = |depth: usize| format!("{}[{}]{}", "[&a ".repeat(depth), "x, ".repeat(20_000), "]".repeat(depth));
+    assert!(documents(&anchored(60)).unwrap_err().message.contains("anchors (&) stand before more than"));
+    assert!(documents(&format!("{}\n---\n{}", anchored(30), anchored(30))).is_ok());
 }
