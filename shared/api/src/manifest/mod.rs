@@ -167,7 +167,7 @@ fn visit<'a>(
     }
     if let Some(items) = node.get("items").filter(|_| kind.ends_with("List")) {
         // Of two lists in one document the items of the last one alone would be seen.
-        let repeated = if let Content::Map(entries) = &node.content { repeated_beside_items(entries) } else { Vec::new() };
+        let repeated = if let Content::Map(entries) = &node.content { repeated_beside_items(node.mark, entries) } else { Vec::new() };
         if !repeated.is_empty() {
             let errors = repeated.into_iter().map(|fault| source.error(position_of(node, &fault.path), Some(kind), fault));
             errors.for_each(|error| take(Err(error)));
@@ -437,16 +437,16 @@ fn repeated_keys(node: &Node, path: &FieldPath, errors: &mut Vec<FieldError>) {
         Content::Scalar(_) => {}
         Content::List(items) => items.iter().enumerate().for_each(|(index, item)| repeated_keys(item, &path.index(index), errors)),
         Content::Map(entries) => {
-            errors.extend(repeated_in(entries, path));
+            errors.extend(repeated_in(node.mark, entries, path));
             entries.iter().for_each(|entry| repeated_keys(&entry.value, &path.key(&entry.key), errors));
         }
     }
 }
 
-/// Keys that occur twice in one map, or in their place the one with which another object begins.
-fn repeated_in(entries: &[Entry], path: &FieldPath) -> Vec<FieldError> {
+/// Keys that occur twice in one map, which begins at `begin`, or in their place the one with which another object begins.
+fn repeated_in(begin: Mark, entries: &[Entry], path: &FieldPath) -> Vec<FieldError> {
     if path.is_root()
-        && let Some(entry) = next_object(entries)
+        && let Some(entry) = next_object(begin, entries)
     {
         return vec![FieldError::new(path.key(&entry.key), NEXT_OBJECT).at(Stage::Unknown)];
     }
@@ -466,9 +466,9 @@ fn repeated_in(entries: &[Entry], path: &FieldPath) -> Vec<FieldError> {
 }
 
 /// Keys that occur twice in a map of a list, apart from its items, each of which is an object of its own.
-fn repeated_beside_items(entries: &[Entry]) -> Vec<FieldError> {
+fn repeated_beside_items(begin: Mark, entries: &[Entry]) -> Vec<FieldError> {
     let root = FieldPath::root();
-    let mut errors = repeated_in(entries, &root);
+    let mut errors = repeated_in(begin, entries, &root);
     for entry in entries.iter().filter(|entry| entry.key != "items") {
         repeated_keys(&entry.value, &root.key(&entry.key), &mut errors);
     }
@@ -479,8 +479,9 @@ fn repeated_beside_items(entries: &[Entry]) -> Vec<FieldError> {
 const NEXT_OBJECT: &str = "another object begins here, in the document of the one before it: put a line `---` between any two objects";
 
 /// The key with which the last object begins, where several follow one another in a document as if they were one: there is a second version
-/// and a second kind, each at the beginning of its line, as no map in braces has them.
-fn next_object(entries: &[Entry]) -> Option<&Entry> {
+/// and a second kind, each at the beginning of its line. A map in braces, which begins before its first key, is one object.
+fn next_object(begin: Mark, entries: &[Entry]) -> Option<&Entry> {
+    entries.first().filter(|first| first.mark == begin)?;
     let repeats = |key: &str| 1 < entries.iter().filter(|entry| entry.key == key && entry.mark.column == 1).count();
     if !repeats("apiVersion") || !repeats("kind") {
         return None;

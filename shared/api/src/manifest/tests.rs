@@ -251,6 +251,7 @@ fn objects_without_a_line_between_them_are_told_what_is_missing() {
     // In braces it is one object, and so it is with one of the two alone.
     for one in [
         "{apiVersion: v1, kind: Node, metadata: {name: a},\n apiVersion: v1, kind: Node}\n",
+        "{\napiVersion: v1,\nkind: Node,\nmetadata: {name: a},\napiVersion: v1,\nkind: Node}\n",
         "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nkind: Node\n",
         "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: a}\n  apiVersion: v1\n  kind: Node\n",
     ] {
