@@ -172,7 +172,7 @@ impl ParsedDocuments {
                 None if let Some(items) = document.value.as_array() => {
                     manifest::of_list(|key| items.first().is_some_and(|first| first.get(key).is_some())).to_owned()
                 }
-                None => no_object(&document.value),
+                None => no_document(&document.value),
             };
             return self.refused.push(format!("{path}, document {number}: {said}"));
         }
@@ -302,11 +302,19 @@ fn is_blank(chunk: &str) -> bool {
 /// What is wrong with a map without apiVersion or kind, or with something that is no map.
 fn no_object(value: &Value) -> String {
     let keys: Vec<&str> = value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
-    let begins = if let [only] = &keys[..] { Some(*only) } else { value.as_str() };
-    if let Some(said) = begins.and_then(manifest::said_to_people) {
-        return said.to_owned();
-    }
     format!("an object needs apiVersion and kind, such as `apiVersion: v1` and `kind: Pod`{}", manifest::meant_as_type(&keys))
+}
+
+/// The same of a document, which may also be what kubectl says to people: a text, or a map with a key for each of its lines.
+fn no_document(value: &Value) -> String {
+    let said = match value {
+        Value::Object(fields) if fields.keys().all(|key| manifest::said_to_people(key).is_some()) => {
+            fields.keys().next().and_then(|key| manifest::said_to_people(key))
+        }
+        Value::Object(_) => None,
+        _ => value.as_str().and_then(manifest::said_to_people),
+    };
+    said.map_or_else(|| no_object(value), str::to_owned)
 }
 
 /// Flattens lists such as `kubectl get -o yaml` prints; skips null documents. Adds to `faults` what a list has in the place of its items,

@@ -129,11 +129,15 @@ fn what_kubectl_prints_for_people_is_told_by_every_command() {
         ("NAME   READY\nweb-1  0/1\n", "this is a table for people, and no manifest: give what `kubectl get -o yaml` prints"),
         ("error: the server doesn't have a resource type \"nodepools\"\n", "this is an error of a command, and no manifest"),
         ("No resources found\n", "kubectl found no object: name other kinds"),
+        ("Error from server (NotFound): pods a\nError from server (Forbidden): pods b\n", "this is an error of a command, and no manifest"),
     ] {
         for command in [&["plan", "--region", "us-east-1"][..], &["consolidate"], &["compare"], &["check"], &["validate"]] {
             refused(&whittle(&[command, &["-f", "-"]].concat(), text), 2, &[wanted]);
         }
     }
+    // Within a list it is an item like any other that is no object.
+    let item = "apiVersion: v1\nkind: List\nitems:\n- error: a\n";
+    refused(&whittle(&["plan", "-f", "-", "--region", "us-east-1"], item), 2, &["List, items[0]: an object needs apiVersion and kind"]);
 }
 
 #[test]

@@ -254,7 +254,8 @@ const PATCH: &str = "this is a JSON patch (RFC 6902), and no manifest: give what
 /// What helps where objects stand in a list alone, as `jq '.items'` prints them.
 const LIST: &str = "these objects need a list with a kind around them, as with `jq '{apiVersion: \"v1\", kind: \"List\", items: .}'`";
 
-/// What helps where the document is what kubectl says to people in the place of objects. `begins`: its text, or the first key of its map.
+/// What helps where the document is what kubectl says to people in the place of objects. `begins`: its text, or a key of its
+/// map, which has one for each line.
 #[must_use]
 pub fn said_to_people(begins: &str) -> Option<&'static str> {
     let any = |words: &[&str]| words.iter().any(|word| begins.starts_with(word));
@@ -517,7 +518,12 @@ impl Source<'_> {
         let is_map = matches!(node.content, Content::Map(_));
         let path = item.map_or_else(FieldPath::root, |item| FieldPath::of("items").index(item.index));
         let beside = no_manifest(self.file, |key| node.get(key).is_some()).filter(|_| item.is_none() && is_map);
-        let begins = if let Content::Map(entries) = &node.content { entries.first().map(|entry| entry.key.as_str()) } else { node.text() };
+        let begins = match &node.content {
+            Content::Map(entries) if entries.iter().all(|entry| said_to_people(&entry.key).is_some()) => {
+                entries.first().map(|entry| entry.key.as_str())
+            }
+            _ => node.text(),
+        };
         let message = match item {
             _ if let Some(beside) = beside => beside.to_owned(),
             None if let Some(said) = begins.and_then(said_to_people) => said.to_owned(),

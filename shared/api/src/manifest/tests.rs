@@ -151,7 +151,7 @@ fn what_kubectl_says_to_people_is_told_from_a_manifest() {
         let errors = refused(text);
         assert!(matches!(&errors[..], [one] if one.contains(wanted)), "{errors:?}");
     }
-    for other in ["NAMES\n", "name: a\nerror: b\n", "Errors\n"] {
+    for other in ["NAMES\n", "name: a\nerror: b\n", "error: b\nname: a\n", "Errors\n"] {
         assert!(!refused(other)[0].contains("kubectl") && !refused(other)[0].contains("an error of"), "{other}");
     }
     assert!(read("f.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: error}\nerror: a\n").is_ok());
