@@ -43,8 +43,10 @@ pub(super) struct Queue {
 pub(super) struct Running {
     pub(super) functions: Known<Vec<Function>>,
     pub(super) queues: Known<Vec<Queue>>,
-    /// Names of rules and schedules that are not enabled.
+    /// Names of rules, schedules and mappings of queues that are not enabled.
     pub(super) disabled: Known<Vec<String>>,
+    /// Functions that Lambda never starts, since their reserved concurrency is zero: by name and id.
+    pub(super) stopped: Known<Vec<(String, String)>>,
     pub(super) alarms: Known<Vec<Alarm>>,
 }
 
@@ -186,7 +188,8 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
     let of = |kind: &str| -> Vec<(String, String)> {
         made.iter().filter(|one| one.kind == kind).map(|one| (one.name.clone(), one.id.clone())).collect()
     };
-    let functions = each(&of("AWS::Lambda::Function"), |(name, id)| {
+    let all = of("AWS::Lambda::Function");
+    let functions = each(&all, |(name, id)| {
         let answer = known(account.ask(&["lambda", "get-function-configuration", "--function-name", id]))?;
         let at = |place: &str| text(&answer, place).to_owned();
         let reasons = [at("/StateReason"), at("/LastUpdateStatusReason")];
@@ -204,7 +207,12 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
         let messages = text(&answer, "/Attributes/ApproximateNumberOfMessages").parse().unwrap_or_default();
         Ok(Queue { name: name.clone(), url: url.clone(), messages })
     });
+    let stopped = each(&all, |(name, id)| {
+        let answer = known(account.ask(&["lambda", "get-function-concurrency", "--function-name", id]))?;
+        Ok(is_stopped(&answer).then(|| (name.clone(), id.clone())))
+    });
     let (rules, schedules) = (of("AWS::Events::Rule"), of("AWS::Scheduler::Schedule"));
+    let mappings = of("AWS::Lambda::EventSourceMapping");
     let prefix = format!("{}-", stack.name);
     let disabled = (|| {
         let found = known(account.ask(&["events", "list-rules", "--name-prefix", &prefix]))?;
@@ -212,13 +220,32 @@ fn running(account: Account<'_>, stack: &Stack) -> Known<Running> {
         let off = list(&found, "/Rules").iter().chain(list(&ticks, "/Schedules")).filter(|one| text(one, "/State") != "ENABLED");
         let off: Vec<&str> = off.map(|one| text(one, "/Name")).collect();
         let ours = rules.iter().chain(&schedules);
-        Ok(ours
-            .filter(|(_, id)| off.iter().any(|name| id == name || id.ends_with(&format!("|{name}"))))
-            .map(|(name, _)| name.clone())
-            .collect())
+        let off = ours.filter(|(_, id)| off.iter().any(|name| id == name || id.ends_with(&format!("|{name}"))));
+        let off: Vec<String> = off.map(|(name, _)| name.clone()).collect();
+        let answer = known(account.ask(&["lambda", "list-event-source-mappings"]))?;
+        Ok([off, disabled_mappings(&mappings, &answer, stack.clusters().len())].concat())
     })();
     let alarms = known(Alarm::raised(account, stack, &made));
-    Ok(Running { functions, queues, disabled, alarms })
+    let stopped = stopped.map(|all| all.into_iter().flatten().collect());
+    Ok(Running { functions, queues, disabled, stopped, alarms })
+}
+
+/// Whether no concurrency is reserved for a function but zero: Lambda starts it for nobody. Without a reservation nothing is answered.
+fn is_stopped(answer: &Value) -> bool {
+    answer.get("ReservedConcurrentExecutions").and_then(Value::as_u64) == Some(0)
+}
+
+/// The function whose queue nobody reads where one cluster is served (ADR 0071).
+const RUN_BY_TICKS: &str = "Sweep";
+
+/// Names of mappings, given with their ids, by which their functions do not read their queues and should.
+fn disabled_mappings(ours: &[(String, String)], answer: &Value, clusters: usize) -> Vec<String> {
+    let off = |id: &str| {
+        let found = list(answer, "/EventSourceMappings").iter().find(|one| text(one, "/UUID") == id);
+        found.is_some_and(|one| matches!(text(one, "/State"), "Disabled" | "Disabling"))
+    };
+    let is_idle = |name: &str| clusters <= 1 && name.starts_with(RUN_BY_TICKS);
+    ours.iter().filter(|(name, id)| off(id) && !is_idle(name)).map(|(name, _)| name.clone()).collect()
 }
 
 /// The node role. What is written into it matters only for IPv6.
@@ -320,6 +347,44 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_a_reservation_of_zero_stops_a_function() {
+        for (answer, expected) in [
+            (json!({"ReservedConcurrentExecutions": 0}), true),
+            (json!({"ReservedConcurrentExecutions": 20}), false),
+            (json!({}), false),
+            (Value::Null, false),
+        ] {
+            assert_eq!(is_stopped(&answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn mappings_that_are_off_are_told_but_that_of_sweep_with_one_cluster() {
+        let ours = ["TerminateTerminate", "LaunchLaunch", "SweepSweep"].map(|name| (name.to_owned(), format!("id-{name}")));
+        let one = |name: &str, state: &str| json!({"UUID": format!("id-{name}"), "State": state});
+        let answer = json!({"EventSourceMappings": [
+            one("TerminateTerminate", "Disabled"), one("LaunchLaunch", "Enabled"), one("SweepSweep", "Disabled"), one("Other", "Disabled"),
+        ]});
+        assert_eq!(disabled_mappings(&ours, &answer, 1), ["TerminateTerminate"]);
+        assert_eq!(disabled_mappings(&ours, &answer, 2), ["TerminateTerminate", "SweepSweep"]);
+        for (state, is_told) in [("Disabling", true), ("Enabling", false), ("Updating", false), ("Creating", false)] {
+            let answer = json!({"EventSourceMappings": [one("LaunchLaunch", state)]});
+            assert_eq!(disabled_mappings(&ours, &answer, 2).is_empty(), !is_told, "{state}");
+        }
+        assert_eq!(disabled_mappings(&ours, &Value::Null, 2), [""; 0]);
+    }
+
+    #[test]
+    fn the_template_turns_off_no_other_mapping() {
+        let template = include_str!("../../../template.yaml");
+        let switch = "\n            Enabled: ";
+        let (before, after) = template.split_once(switch).unwrap();
+        assert!(before.lines().rev().take(2).any(|line| line.trim() == "Queue: !GetAtt SweepQueue.Arn"), "of another queue");
+        assert!(after.starts_with("!If [HasOneCluster, false, true]\n") && !after.contains(switch));
+    }
 
     #[test]
     fn a_cluster_without_access_entries_has_none_and_others_are_unreadable() {

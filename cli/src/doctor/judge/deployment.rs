@@ -15,7 +15,9 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     }
     match &facts.running {
         Err(why) => all.push(Finding::unknown("functions", why.clone())),
-        Ok(running) => all.extend([functions(facts, running), dead_letters(running), rules(running), alarms(running)]),
+        Ok(running) => {
+            all.extend([functions(facts, running), stopped(facts, running), dead_letters(running), rules(running), alarms(running)]);
+        }
     }
     all
 }
@@ -141,6 +143,27 @@ fn functions(facts: &Facts, running: &Running) -> Finding {
     })
 }
 
+/// Functions that somebody stopped, as the runbooks say, and did not start again.
+fn stopped(facts: &Facts, running: &Running) -> Finding {
+    let check = "stopped functions";
+    known(check, &running.stopped, |stopped| {
+        if stopped.is_empty() {
+            return Finding::ok(check, "none has a reserved concurrency of zero");
+        }
+        let names: Vec<&str> = stopped.iter().map(|(name, _)| name.as_str()).collect();
+        let go_on = |(name, id): &(String, String)| {
+            let stack = facts.stack.as_ref().ok().filter(|stack| stack.parameter("SmallAccount") != "true");
+            match stack.map_or("", |stack| stack.parameter(&format!("{name}Concurrency"))) {
+                "" | "0" => format!("aws lambda delete-function-concurrency --function-name {id}"),
+                kept => format!("aws lambda put-function-concurrency --function-name {id} --reserved-concurrent-executions {kept}"),
+            }
+        };
+        let remedy = stopped.iter().map(go_on).collect::<Vec<_>>().join("; ");
+        let what = format!("a reserved concurrency of zero, with which Lambda never starts a function: {}", names.join(", "));
+        Finding::problem(check, what, format!("unless it is to stay stopped: {remedy}"))
+    })
+}
+
 /// The queue of what `interrupt` could not handle.
 const LOST_NOTICES: &str = "InterruptionDeadLetters";
 
@@ -177,9 +200,10 @@ fn dead_letters(running: &Running) -> Finding {
 fn rules(running: &Running) -> Finding {
     known("rules and ticks", &running.disabled, |disabled| {
         if disabled.is_empty() {
-            return Finding::ok("rules and ticks", "all enabled");
+            return Finding::ok("rules and ticks", "all enabled, and so are the mappings of queues");
         }
-        let remedy = "enable them: aws events enable-rule, or for ticks the console of EventBridge Scheduler; they find again what is lost";
+        let remedy = "enable them: aws events enable-rule, for ticks the console of EventBridge Scheduler, for mappings of queues aws \
+                      lambda update-event-source-mapping --enabled; ticks find again what is lost";
         Finding::problem("rules and ticks", format!("disabled: {}", disabled.join(", ")), remedy)
     })
 }

@@ -71,6 +71,7 @@ fn healthy() -> Facts {
                 .map(|name| Queue { name: (*name).to_owned(), url: format!("https://sqs/{name}"), messages: 0 })
                 .collect()),
             disabled: Ok(Vec::new()),
+            stopped: Ok(Vec::new()),
             alarms: Ok(Vec::new()),
         }),
         account: Ok(InAccount {
@@ -125,7 +126,7 @@ fn nothing_is_wrong_with_a_healthy_installation() {
     let found = findings(&healthy());
     let bad: Vec<_> = found.iter().filter(|finding| finding.status != Status::Ok || !finding.remedy.is_empty()).collect();
     assert_eq!(bad, Vec::<&Finding>::new());
-    assert_eq!(found.len(), 26);
+    assert_eq!(found.len(), 27);
 }
 
 /// After a change of the healthy installation one check, and no other, tells these words with this remedy.
@@ -221,6 +222,24 @@ fn the_deployment_is_judged() {
     found(Problem, behind, "functions", "Consolidate is set to serve \"dev\"", "deploy again");
     found(Problem, |facts| drop(facts.running().functions.as_mut().unwrap().pop()), "functions", "8 functions, not 9", "deploy");
     found(Problem, |facts| facts.running().disabled = Ok(vec!["ScheduleTick".into()]), "rules and ticks", "ScheduleTick", "enable");
+    let stop = |name: &str| Ok(vec![(name.to_owned(), format!("whittle-{name}-1"))]);
+    let delete = "aws lambda delete-function-concurrency --function-name whittle-Terminate-1";
+    let words = "a reserved concurrency of zero, with which Lambda never starts a function: Terminate";
+    found(Problem, |facts| facts.running().stopped = stop("Terminate"), "stopped functions", words, delete);
+    let interrupt = |facts: &mut Facts| {
+        facts.running().stopped = stop("Interrupt");
+        facts.stack().parameters.insert("InterruptConcurrency".into(), "20".into());
+    };
+    let put = "aws lambda put-function-concurrency --function-name whittle-Interrupt-1 --reserved-concurrent-executions 20";
+    found(Problem, interrupt, "stopped functions", "Interrupt", put);
+    let small = |facts: &mut Facts| {
+        facts.running().stopped = stop("Terminate");
+        facts.stack().parameters.insert("TerminateConcurrency".into(), "5".into());
+        facts.stack().parameters.insert("SmallAccount".into(), "true".into());
+    };
+    found(Problem, small, "stopped functions", words, delete);
+    let mapping = |facts: &mut Facts| facts.running().disabled = Ok(vec!["TerminateTerminate".into()]);
+    found(Problem, mapping, "rules and ticks", "TerminateTerminate", "aws lambda update-event-source-mapping --enabled");
     let alarm = Alarm { name: "ProblemsAlarm".into(), description: "A pod has waited.".into(), ..Alarm::default() };
     found(Problem, |facts| facts.running().alarms = Ok(vec![alarm]), "alarms", "ProblemsAlarm (A pod has waited)", "docs/runbooks.md");
 }
