@@ -208,6 +208,13 @@ impl Program {
         on_one_line(&shlex::try_join(words.clone()).unwrap_or_else(|_| words.collect::<Vec<_>>().join(" ")))
     }
 
+    /// The same for a person, who reads what it prints in whatever form.
+    #[must_use]
+    pub fn by_hand(&self, arguments: &[&str]) -> String {
+        let fixed = self.fixed.chunks(2).filter(|option| option.first().is_none_or(|name| name != "--output"));
+        Self { fixed: fixed.flatten().cloned().collect(), ..self.clone() }.shown(arguments)
+    }
+
     /// What it prints.
     ///
     /// # Errors

@@ -135,7 +135,7 @@ pub(super) fn gather(from: Sources<'_>, stack: &str, wanted: &Wanted) -> Result<
     }
     let eks = eks.unwrap_or_default();
     if !is_cluster_gone && !trust_context && !server.is_of(&eks) {
-        return Err(vec![wrong_context(&wanted.cluster, &server, &eks)]);
+        return Err(vec![wrong_context(account, &wanted.cluster, &server, &eks)]);
     }
     let (account_side, cluster_side) = thread::scope(|threads| {
         let objects = threads.spawn(|| if is_cluster_gone { Ok(Facts::default()) } else { of_cluster(kubernetes, wanted.removes) });
@@ -191,12 +191,13 @@ pub(super) fn again(from: Sources<'_>, facts: &Facts, wanted: &Wanted) -> Facts 
     }
 }
 
-fn wrong_context(cluster: &str, server: &Server, eks: &Eks) -> String {
+fn wrong_context(account: Account<'_>, cluster: &str, server: &Server, eks: &Eks) -> String {
     let reaches = if server.address.is_empty() { "no API server".to_owned() } else { server.address.clone() };
     format!(
-        "kubectl's context reaches {reaches}, and the endpoint of {cluster} is {}: run aws eks update-kubeconfig --name {cluster}, or name \
-         the right context by --context; --trust-context if it is a tunnel to it",
-        eks.endpoint
+        "kubectl's context reaches {reaches}, and the endpoint of {cluster} is {}: run {}, or name the right context by --context; \
+         --trust-context if it is a tunnel to it",
+        eks.endpoint,
+        account.kubeconfig_line(cluster)
     )
 }
 

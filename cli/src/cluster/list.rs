@@ -121,7 +121,8 @@ pub(super) fn run(args: &ListArgs, out: &mut dyn Write, err: &mut dyn Write) -> 
         if let Some(fault) = &row.fault {
             writeln!(err, "error: cluster {}: {fault}", row.name)?;
         } else if row.open_to.is_some_and(|open| open < all) {
-            writeln!(err, "warning: cluster {} is not open to all functions: whittle cluster add {}", row.name, row.name)?;
+            let add = args.deployment.add_line(&row.name);
+            writeln!(err, "warning: cluster {} is not open to all functions: {add}", row.name)?;
         }
     }
     let fine = rows.iter().all(|row| row.fault.is_none() && row.open_to == Some(all));

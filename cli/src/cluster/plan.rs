@@ -136,9 +136,10 @@ fn access(facts: &Facts, wanted: &Wanted) -> impl Iterator<Item = Step> {
                 State::ToDo
             }
             Some(entry) if groups.iter().all(|group| entry.groups.contains(*group)) => State::Exists,
-            Some(entry) if entry.kind != "STANDARD" && !entry.kind.is_empty() => {
-                State::blocked(format!("it is of type {}", entry.kind), format!("aws eks delete-access-entry {}", at.join(" ")))
-            }
+            Some(entry) if entry.kind != "STANDARD" && !entry.kind.is_empty() => State::blocked(
+                format!("it is of type {}", entry.kind),
+                format!("aws eks delete-access-entry {} --region {}; then run this again", at.join(" "), facts.stack.region),
+            ),
             Some(entry) => {
                 let more = groups.iter().copied().filter(|group| !entry.groups.contains(*group));
                 let all: Vec<&str> = entry.groups.iter().map(String::as_str).chain(more).collect();
@@ -260,13 +261,15 @@ fn node_entry(facts: &Facts, wanted: &Wanted) -> Step {
         Some(entry) if entry.kind == "EC2" => State::blocked(
             format!("the access entry of {} is of type EC2, EKS Auto Mode's, with which nodes of others cannot join", wanted.node_role),
             format!(
-                "name another role by --node-role; or, if Auto Mode does not use it, aws eks delete-access-entry {}, then run this again",
-                at.join(" ")
+                "name another role by --node-role; or, if Auto Mode does not use it, aws eks delete-access-entry {} --region {}, then \
+                 run this again",
+                at.join(" "),
+                facts.stack.region
             ),
         ),
         Some(entry) => State::blocked(
             format!("the access entry of {} is of type {}, with which nodes cannot join", wanted.node_role, entry.kind),
-            format!("aws eks delete-access-entry {}; then run this again", at.join(" ")),
+            format!("aws eks delete-access-entry {} --region {}; then run this again", at.join(" "), facts.stack.region),
         ),
         None => {
             let tags = json!({MARK: wanted.cluster}).to_string();

@@ -182,7 +182,7 @@ fn what_the_user_has_to_do_blocks_with_the_remedy() {
     blocked(|facts, _| facts.node_role.as_mut().unwrap().trusts_ec2 = false, "node-role", "may not assume", "ec2.amazonaws.com");
     blocked(|_, wanted| wanted.node_role = "web".into(), "node-role", "NodeRoles", "NodeRoles=KarpenterNodeRole-*,web");
     let standard = |facts: &mut Facts, _: &mut Wanted| facts.entries.values_mut().for_each(|entry| entry.kind = "STANDARD".into());
-    blocked(standard, "node-entry", "STANDARD", "delete-access-entry");
+    blocked(standard, "node-entry", "STANDARD", "KarpenterNodeRole-shop --region eu-west-1; then run this again");
     let auto = |facts: &mut Facts, _: &mut Wanted| facts.entries.values_mut().for_each(|entry| entry.kind = "EC2".into());
     blocked(auto, "node-entry", "Auto Mode", "--node-role");
     let long = |facts: &mut Facts, wanted: &mut Wanted| (facts.node_role, wanted.node_role) = (None, "r".repeat(65));

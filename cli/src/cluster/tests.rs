@@ -64,6 +64,16 @@ fn what_is_left_goes_only_if_nothing_is_in_its_way_when_it_is_done() {
     }
 }
 
+/// Without its profile the command would write of the cluster of this name in another account.
+#[test]
+fn a_context_of_another_cluster_is_told_with_what_reaches_this_one() {
+    let other = CLUSTER.replacen("https://shop", "https://other", 1);
+    let (ended, printed, asked) = removed("context", false, &[("stack", STACK), ("cluster", other.as_str()), ("role", ROLE)]);
+    assert_eq!(ended, format!("{:?}", ExitCode::from(2)), "{printed}");
+    assert!(printed.contains("run aws eks update-kubeconfig --name shop --profile ") && !printed.contains("--output"), "{printed}");
+    assert!(!asked.contains("delete"), "{asked}");
+}
+
 /// What EKS says of Auto Mode is read; `false` is said of clusters where it was disabled.
 #[test]
 fn auto_mode_is_read_of_the_cluster() {

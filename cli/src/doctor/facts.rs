@@ -87,6 +87,8 @@ pub(super) struct InCluster {
 pub(super) struct Facts {
     pub(super) cluster: String,
     pub(super) node_role_name: String,
+    /// The command that puts the cluster's side right.
+    pub(super) add: String,
     pub(super) now: jiff::Timestamp,
     pub(super) caller: Known<String>,
     pub(super) stack: Known<Stack>,
@@ -110,6 +112,8 @@ pub(super) struct Sources<'a> {
     pub(super) stack: &'a str,
     pub(super) cluster: &'a str,
     pub(super) node_role: &'a str,
+    /// The command that puts a cluster's side right.
+    pub(super) add: &'a str,
 }
 
 fn known<T, E: Display>(answer: Result<T, E>) -> Known<T> {
@@ -171,6 +175,7 @@ pub(super) fn gather(from: Sources<'_>) -> Facts {
     Facts {
         cluster: cluster.to_owned(),
         node_role_name: from.node_role.to_owned(),
+        add: from.add.to_owned(),
         now: jiff::Timestamp::now(),
         caller,
         stack,
@@ -307,9 +312,10 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
     let is_it = eks.as_ref().ok().and_then(Option::as_ref).is_some_and(|eks| server.is_of(eks));
     if !is_it && !from.trust_context {
         return Err(format!(
-            "kubectl's context reaches {:?}, which is not known to be the cluster's endpoint: run aws eks update-kubeconfig --name {}, \
-             or name the right context by --context; --trust-context if it is a tunnel to it",
-            server.address, from.cluster
+            "kubectl's context reaches {:?}, which is not known to be the cluster's endpoint: run {}, or name the right context by \
+             --context; --trust-context if it is a tunnel to it",
+            server.address,
+            from.account.kubeconfig_line(from.cluster)
         ));
     }
     let get = |arguments: &[&str]| known(from.kubernetes.get(arguments));

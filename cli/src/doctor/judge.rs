@@ -58,9 +58,12 @@ fn known<T>(check: &'static str, fact: &Known<T>, judge: impl FnOnce(&T) -> Find
 
 /// The command that puts a cluster's side right.
 fn add(facts: &Facts) -> String {
-    let stack = facts.stack.as_ref().map_or("whittle", |stack| stack.name.as_str());
-    let stack = if stack == "whittle" { String::new() } else { format!(" --stack {stack}") };
-    format!("whittle cluster add {}{stack}", facts.cluster)
+    facts.add.clone()
+}
+
+/// The option that keeps a command of `aws` in the stack's region, where that is known.
+fn in_region(facts: &Facts) -> String {
+    facts.stack.as_ref().map_or_else(|_| String::new(), |stack| format!(" --region {}", stack.region))
 }
 
 /// All findings, in the order of the way from the account to the pods.

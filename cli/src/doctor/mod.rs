@@ -50,6 +50,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
         stack: &deployment.stack,
         cluster: name,
         node_role: &args.of.node_role(),
+        add: &args.of.add_line(),
     });
     let found = findings(&facts);
     print(args, &found, out)?;

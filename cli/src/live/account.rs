@@ -217,6 +217,11 @@ impl Account<'_> {
         self.0.json(arguments)
     }
 
+    /// The command that has kubectl reach a cluster, in the same region and with the same profile.
+    pub(crate) fn kubeconfig_line(&self, cluster: &str) -> String {
+        self.0.by_hand(&["eks", "update-kubeconfig", "--name", cluster])
+    }
+
     pub(crate) fn cluster(&self, name: &str) -> Result<Option<Eks>, ProgramError> {
         let answer = none_if(self.ask(&["eks", "describe-cluster", "--name", name]), "ResourceNotFoundException")?;
         Ok(answer.map(|answer| {
@@ -434,6 +439,13 @@ mod tests {
         assert_eq!(Uninstalled::key("shop"), r#"{"pk":{"S":"RECORD#shop#uninstall"},"sk":{"S":"uninstall"}}"#);
         let keys = include_str!("../../../shared/dynamo/src/keys.rs");
         assert!(keys.contains(r##"format!("RECORD#{cluster}#{kind}")"##), "the adapter's keys have changed");
+    }
+
+    #[test]
+    fn kubectl_gets_the_cluster_of_the_same_region_and_profile() {
+        let line = |region, profile| Account(&Program::aws(region, profile)).kubeconfig_line("shop");
+        assert_eq!(line(None, None), "aws eks update-kubeconfig --name shop");
+        assert_eq!(line(Some("us-east-1"), Some("a b")), "aws eks update-kubeconfig --name shop --region us-east-1 --profile 'a b'");
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub(crate) mod deployment;
 pub(crate) mod kubernetes;
 pub(crate) mod serving;
 
+use crate::printing::on_one_line;
 use crate::programs::Program;
 
 /// Where the deployment is.
@@ -55,17 +56,49 @@ impl TargetArgs {
     pub(crate) fn node_role(&self) -> String {
         self.node_role.clone().unwrap_or_else(|| format!("KarpenterNodeRole-{}", self.name))
     }
+
+    /// The command that adds this cluster to this deployment, for a shell: by the same options, so that it is no other of its name.
+    pub(crate) fn add_line(&self) -> String {
+        let role = self.node_role.as_deref().map(|role| ["--node-role", role]);
+        let words = self.deployment.options().into_iter().chain(self.reach.options()).chain(role.into_iter().flatten());
+        line(&["whittle", "cluster", "add", &self.name], words)
+    }
+}
+
+/// Words as a command line for a shell.
+fn line<'a>(first: &[&'a str], rest: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<&str> = first.iter().copied().chain(rest).collect();
+    on_one_line(&shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" ")))
 }
 
 impl DeploymentArgs {
     pub(crate) fn program(&self) -> Program {
         Program::aws(self.region.as_deref(), self.profile.as_deref())
     }
+
+    /// Its options that are not the defaults.
+    fn options(&self) -> Vec<&str> {
+        let stack = Some(self.stack.as_str()).filter(|stack| *stack != "whittle");
+        let given = [("--stack", stack), ("--region", self.region.as_deref()), ("--profile", self.profile.as_deref())];
+        given.into_iter().filter_map(|(option, value)| Some([option, value?])).flatten().collect()
+    }
+
+    /// The command that adds a cluster to this deployment, for a shell.
+    pub(crate) fn add_line(&self, cluster: &str) -> String {
+        line(&["whittle", "cluster", "add", cluster], self.options())
+    }
 }
 
 impl ReachArgs {
     pub(crate) fn program(&self) -> Program {
         Program::kubectl(self.context.as_deref(), self.kubeconfig.as_deref())
+    }
+
+    /// Its options.
+    fn options(&self) -> Vec<&str> {
+        let given = [("--context", self.context.as_deref()), ("--kubeconfig", self.kubeconfig.as_deref())];
+        let trusts = self.trust_context.then_some("--trust-context");
+        given.into_iter().filter_map(|(option, value)| Some([option, value?])).flatten().chain(trusts).collect()
     }
 }
 
@@ -98,6 +131,31 @@ fn stack_name(name: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// In another region, or account, there may be a stack and a cluster of the same names.
+    #[test]
+    fn the_command_that_adds_a_cluster_goes_to_the_same_one() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            of: TargetArgs,
+        }
+        let of = |words: &str| <Line as clap::Parser>::parse_from(words.split_whitespace()).of;
+        for (given, expected) in [
+            ("doctor shop", ""),
+            ("doctor shop --stack whittle", ""),
+            ("doctor --region us-east-1 shop", " --region us-east-1"),
+            ("doctor shop --node-role nodes --stack dev --profile a;b", " --stack dev --profile 'a;b' --node-role nodes"),
+            ("doctor shop --trust-context --context a --kubeconfig k", " --context a --kubeconfig k --trust-context"),
+        ] {
+            let args = of(given);
+            assert_eq!(args.add_line(), format!("whittle cluster add shop{expected}"), "{given}");
+            let again = of(args.add_line().strip_prefix("whittle cluster ").unwrap());
+            assert_eq!((again.name, again.node_role, again.deployment.region), (args.name, args.node_role, args.deployment.region));
+        }
+        let deployment = of("list shop --stack dev --region us-east-1 --context a").deployment;
+        assert_eq!(deployment.add_line("web"), "whittle cluster add web --stack dev --region us-east-1");
+    }
 
     #[test]
     fn names_that_eks_and_cloudformation_do_not_have_are_refused() {

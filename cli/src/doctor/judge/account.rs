@@ -1,7 +1,7 @@
 //! What the account has for the cluster: access, roles, subnets.
 
 use super::super::facts::{Facts, InAccount};
-use super::{Finding, add, known};
+use super::{Finding, add, in_region, known};
 use crate::live::account::{CNI_POLICY, Entry, NODE_POLICIES, Role, SPOT_ROLE, Tagged, ec2_service, give_ipv6_rights};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::serving;
@@ -38,7 +38,11 @@ fn cluster(facts: &Facts) -> Finding {
         Some(eks) if !eks.authentication.contains("API") => Finding::problem(
             "cluster",
             "its authentication mode is CONFIG_MAP, which knows no access entries",
-            format!("aws eks update-cluster-config --name {} --access-config authenticationMode=API_AND_CONFIG_MAP", facts.cluster),
+            format!(
+                "aws eks update-cluster-config --name {} --access-config authenticationMode=API_AND_CONFIG_MAP{}",
+                facts.cluster,
+                in_region(facts)
+            ),
         ),
         Some(eks) => {
             Finding::ok("cluster", format!("{}, Kubernetes {}, authentication {}", facts.cluster, eks.version, eks.authentication))
@@ -142,8 +146,9 @@ fn lacking(facts: &Facts, role: &Role, missing: &[&str], cni: CniRole<'_>) -> Fi
              none either, nodes join and never get ready",
         );
         let show = format!(
-            "aws eks list-pod-identity-associations --cluster-name {} --namespace kube-system --service-account aws-node",
-            facts.cluster
+            "aws eks list-pod-identity-associations --cluster-name {} --namespace kube-system --service-account aws-node{}",
+            facts.cluster,
+            in_region(facts)
         );
         remedy.push_str(&format!("; {CNI_POLICY} is not needed if this shows a role for the plugin: {show}"));
     }
@@ -192,8 +197,9 @@ fn node_entry(facts: &Facts, account: &InAccount) -> Finding {
                 ),
                 format!(
                     "a role of their own for Windows nodes: aws eks create-access-entry --cluster-name {} --principal-arn ROLE-ARN --type \
-                     EC2_WINDOWS",
-                    facts.cluster
+                     EC2_WINDOWS{}",
+                    facts.cluster,
+                    in_region(facts)
                 ),
             ),
             (entry, _) => joins(facts, arn, entry),
@@ -214,7 +220,12 @@ fn joins(facts: &Facts, arn: &str, entry: Option<&Entry>) -> Finding {
         Some(entry) => Finding::problem(
             check,
             format!("the access entry of {} is of type {}, with which nodes cannot join", facts.node_role_name, entry.kind),
-            format!("aws eks delete-access-entry --cluster-name {} --principal-arn {arn}, then {}", facts.cluster, add(facts)),
+            format!(
+                "aws eks delete-access-entry --cluster-name {} --principal-arn {arn}{}, then {}",
+                facts.cluster,
+                in_region(facts),
+                add(facts)
+            ),
         ),
         None => {
             let only_entries = facts.eks.as_ref().ok().and_then(Option::as_ref).is_none_or(|eks| eks.authentication == "API");

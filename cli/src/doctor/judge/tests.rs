@@ -59,6 +59,7 @@ fn healthy() -> Facts {
     Facts {
         cluster: "shop".into(),
         node_role_name: "KarpenterNodeRole-shop".into(),
+        add: "whittle cluster add shop".into(),
         now: "2026-01-01T12:00:00Z".parse().unwrap(),
         caller: Ok("arn:aws:iam::1:user/me".into()),
         concurrency: Ok(1000),
@@ -277,7 +278,7 @@ fn the_account_is_judged() {
     found(Problem, groups, "access", "terminate is not in whittle:terminate", "cluster add");
     found(Problem, |facts| drop(facts.account().entries.as_mut().unwrap().remove(NODES)), "node access", "never join", "cluster add");
     let standard = |facts: &mut Facts| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = "STANDARD".into();
-    found(Problem, standard, "node access", "type STANDARD", "delete-access-entry");
+    found(Problem, standard, "node access", "type STANDARD", &format!("--principal-arn {NODES} --region eu-west-1, then"));
     let auto = |facts: &mut Facts| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = "EC2".into();
     found(Problem, auto, "node access", "EKS Auto Mode's", "another role");
     let windows = |facts: &mut Facts| facts.account().entries.as_mut().unwrap().get_mut(NODES).unwrap().kind = "EC2_WINDOWS".into();
