@@ -134,6 +134,9 @@ pub(super) fn gather(from: Sources<'_>, stack: &str, wanted: &Wanted) -> Result<
         return Err(vec![no_cluster(&stack, wanted)]);
     }
     let eks = eks.unwrap_or_default();
+    if let Some(remedy) = eks.remedy() {
+        return Err(vec![format!("the cluster {} is in state {}: {remedy}", wanted.cluster, eks.status)]);
+    }
     if !is_cluster_gone && !trust_context && !server.is_of(&eks) {
         return Err(vec![wrong_context(account, &wanted.cluster, &server, &eks)]);
     }

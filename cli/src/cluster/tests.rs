@@ -74,6 +74,22 @@ fn a_context_of_another_cluster_is_told_with_what_reaches_this_one() {
     assert!(!asked.contains("delete"), "{asked}");
 }
 
+/// The endpoint of a cluster that is being made is not there yet, which is no fault of the context.
+#[test]
+fn a_cluster_that_does_not_serve_is_told_by_its_state_and_left_as_it_is() {
+    for (status, remedy) in [("CREATING", "wait cluster-active"), ("DELETING", "--gone"), ("FAILED", "create it again")] {
+        let cluster = CLUSTER.replacen("ACTIVE", status, 1).replacen("https://shop", "", 1);
+        let files = [("stack", STACK), ("cluster", cluster.as_str()), ("role", ROLE)];
+        let (ended, printed, asked) = removed(status, false, &files);
+        assert_eq!(ended, format!("{:?}", ExitCode::from(2)), "{printed}");
+        assert!(printed.contains(&format!("in state {status}: ")) && printed.contains(remedy), "{printed}");
+        assert!(!printed.contains("context") && !asked.contains("delete"), "{printed} {asked}");
+    }
+    let updating = CLUSTER.replacen("ACTIVE", "UPDATING", 1);
+    let (ended, printed, _) = removed("UPDATING", false, &[("stack", STACK), ("cluster", updating.as_str()), ("role", ROLE)]);
+    assert_eq!(ended, format!("{:?}", ExitCode::SUCCESS), "{printed}");
+}
+
 /// What EKS says of Auto Mode is read; `false` is said of clusters where it was disabled.
 #[test]
 fn auto_mode_is_read_of_the_cluster() {

@@ -55,6 +55,19 @@ pub(crate) struct Eks {
     pub(crate) ipv6: bool,
 }
 
+impl Eks {
+    /// What is to be done while its API server cannot be counted on. None while it serves, as it does while EKS updates it.
+    pub(crate) fn remedy(&self) -> Option<&'static str> {
+        match self.status.as_str() {
+            "" | "ACTIVE" | "UPDATING" => None,
+            "CREATING" | "PENDING" => Some("wait until EKS has it ACTIVE (aws eks wait cluster-active), then run this again"),
+            "DELETING" => Some("wait until EKS has it no more; then whittle cluster remove with --gone takes away what is left of it"),
+            "FAILED" => Some("EKS does not repair it: delete it, and create it again; aws eks describe-cluster has what failed"),
+            _ => Some("aws eks describe-cluster has what is wrong"),
+        }
+    }
+}
+
 /// An access entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -439,6 +452,23 @@ mod tests {
         assert_eq!(Uninstalled::key("shop"), r#"{"pk":{"S":"RECORD#shop#uninstall"},"sk":{"S":"uninstall"}}"#);
         let keys = include_str!("../../../shared/dynamo/src/keys.rs");
         assert!(keys.contains(r##"format!("RECORD#{cluster}#{kind}")"##), "the adapter's keys have changed");
+    }
+
+    #[test]
+    fn a_cluster_that_does_not_serve_has_a_remedy_and_an_update_is_no_fault() {
+        let of = |status: &str| Eks { status: status.into(), ..Eks::default() }.remedy();
+        for serves in ["ACTIVE", "UPDATING", ""] {
+            assert_eq!(of(serves), None, "{serves}");
+        }
+        for (status, words) in [
+            ("CREATING", "wait cluster-active"),
+            ("PENDING", "wait cluster-active"),
+            ("DELETING", "--gone"),
+            ("FAILED", "create it again"),
+            ("NEW", "describe-cluster"),
+        ] {
+            assert!(of(status).is_some_and(|remedy| remedy.contains(words)), "{status}");
+        }
     }
 
     #[test]

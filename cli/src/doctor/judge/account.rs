@@ -2,7 +2,7 @@
 
 use super::super::facts::{Facts, InAccount};
 use super::{Finding, add, in_region, known};
-use crate::live::account::{CNI_POLICY, Entry, NODE_POLICIES, Role, SPOT_ROLE, Tagged, ec2_service, give_ipv6_rights};
+use crate::live::account::{CNI_POLICY, Eks, Entry, NODE_POLICIES, Role, SPOT_ROLE, Tagged, ec2_service, give_ipv6_rights};
 use crate::live::deployment::{FUNCTIONS, Stack};
 use crate::live::serving;
 use crate::money::counted;
@@ -32,10 +32,17 @@ fn cluster(facts: &Facts) -> Finding {
             let what = format!("EKS has no cluster {} in this account and region; {has}", facts.cluster);
             Finding::problem("cluster", what, "name another cluster, or its region by --region")
         }
-        Some(eks) if eks.status != "ACTIVE" => {
-            Finding::problem("cluster", format!("{} is in state {}", facts.cluster, eks.status), "wait until EKS has it ACTIVE")
-        }
-        Some(eks) if !eks.authentication.contains("API") => Finding::problem(
+        Some(eks) => serving_cluster(facts, eks),
+    })
+}
+
+/// Whether a cluster that is there can be served.
+fn serving_cluster(facts: &Facts, eks: &Eks) -> Finding {
+    if let Some(remedy) = eks.remedy() {
+        return Finding::problem("cluster", format!("{} is in state {}", facts.cluster, eks.status), remedy);
+    }
+    if !eks.authentication.contains("API") {
+        return Finding::problem(
             "cluster",
             "its authentication mode is CONFIG_MAP, which knows no access entries",
             format!(
@@ -43,11 +50,10 @@ fn cluster(facts: &Facts) -> Finding {
                 facts.cluster,
                 in_region(facts)
             ),
-        ),
-        Some(eks) => {
-            Finding::ok("cluster", format!("{}, Kubernetes {}, authentication {}", facts.cluster, eks.version, eks.authentication))
-        }
-    })
+        );
+    }
+    let updated = if eks.status == "UPDATING" { ", EKS updates it" } else { "" };
+    Finding::ok("cluster", format!("{}, Kubernetes {}, authentication {}{updated}", facts.cluster, eks.version, eks.authentication))
 }
 
 fn uninstalled(account: &InAccount) -> Finding {

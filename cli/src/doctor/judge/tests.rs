@@ -262,6 +262,12 @@ fn the_account_is_judged() {
     use Status::{Problem, Warning};
     let mode = |facts: &mut Facts| facts.eks.as_mut().unwrap().as_mut().unwrap().authentication = "CONFIG_MAP".into();
     found(Problem, mode, "cluster", "CONFIG_MAP", "update-cluster-config");
+    let state = |facts: &mut Facts, state: &str| facts.eks.as_mut().unwrap().as_mut().unwrap().status = state.into();
+    found(Problem, |facts| state(facts, "CREATING"), "cluster", "shop is in state CREATING", "wait cluster-active");
+    found(Problem, |facts| state(facts, "FAILED"), "cluster", "shop is in state FAILED", "create it again");
+    let mut updated = healthy();
+    state(&mut updated, "UPDATING");
+    assert!(findings(&updated).iter().all(|finding| finding.status == Status::Ok), "it serves meanwhile");
     let record = |facts: &mut Facts| facts.account().uninstalled = Ok(Some(["nothing is launched".into(), "delete-item".into()]));
     found(Problem, record, "uninstallation", "nothing is launched", "delete-item");
     let served = |facts: &mut Facts| facts.account().other_stacks = Ok(vec!["whittle-dev".into()]);
