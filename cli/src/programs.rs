@@ -145,6 +145,15 @@ fn is_of_unknown(words: &str) -> bool {
         .any(|start| words.contains(start))
 }
 
+/// What is said beside AWS's words when it does not know the credentials, or not any more.
+const SIGN_IN: &str = "the credentials of aws are not valid, or have expired: sign in again (aws sso login), or name another profile by \
+                       --profile, until `aws sts get-caller-identity` answers";
+
+/// Whether AWS refuses whoever asks, whatever is asked for.
+fn is_of_credentials(words: &str) -> bool {
+    ["(ExpiredToken", "(RequestExpired)", "(InvalidClientTokenId)", "(UnrecognizedClientException)"].iter().any(|code| words.contains(code))
+}
+
 impl Program {
     /// AWS's command. Empty profile and region are its own defaults; `WHITTLE_AWS` names another program.
     #[must_use]
@@ -261,6 +270,7 @@ impl Program {
         }
         let words = without_log(&String::from_utf8_lossy(&output.stderr));
         let words = if self.name == "aws" && is_of_unknown(&words) { TOO_OLD.to_owned() } else { words };
+        let words = if self.name == "aws" && is_of_credentials(&words) { format!("{words}\n  ({SIGN_IN})") } else { words };
         let said = if words.is_empty() { format!("{} ended with {}", self.name, output.status) } else { words };
         Err(ProgramError::Failed { command: self.shown(arguments), said })
     }

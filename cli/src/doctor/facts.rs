@@ -307,16 +307,24 @@ fn in_account(from: Sources<'_>, stack: &Stack, eks: &Known<Option<Eks>>) -> Kno
     }))
 }
 
+/// Why what kubectl's context reaches may be another cluster. `line` has kubectl reach the right one.
+fn elsewhere(server: &Server, eks: &Known<Option<Eks>>, line: &str) -> Option<String> {
+    let reaches = format!("kubectl's context reaches {:?}, ", server.address);
+    match eks {
+        Ok(Some(eks)) if server.is_of(eks) => None,
+        Ok(Some(_)) => Some(format!(
+            "{reaches}which is not known to be the cluster's endpoint: run {line}, or name the right context by --context; \
+             --trust-context if it is a tunnel to it"
+        )),
+        Ok(None) => Some(format!("{reaches}and EKS has no such cluster to compare it with")),
+        Err(_) => Some(format!("{reaches}and EKS does not say where the cluster is; --trust-context looks there all the same")),
+    }
+}
+
 fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -> Known<InCluster> {
     let server = server.clone()?;
-    let is_it = eks.as_ref().ok().and_then(Option::as_ref).is_some_and(|eks| server.is_of(eks));
-    if !is_it && !from.trust_context {
-        return Err(format!(
-            "kubectl's context reaches {:?}, which is not known to be the cluster's endpoint: run {}, or name the right context by \
-             --context; --trust-context if it is a tunnel to it",
-            server.address,
-            from.account.kubeconfig_line(from.cluster)
-        ));
+    if let Some(why) = elsewhere(&server, eks, &from.account.kubeconfig_line(from.cluster)).filter(|_| !from.trust_context) {
+        return Err(why);
     }
     let get = |arguments: &[&str]| known(from.kubernetes.get(arguments));
     let named = |objects: Vec<Value>| {
@@ -354,6 +362,19 @@ fn inside(from: Sources<'_>, server: &Known<Server>, eks: &Known<Option<Eks>>) -
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn another_context_is_advised_only_where_the_clusters_endpoint_is_known() {
+        let server = Server { address: "https://a".into(), ..Server::default() };
+        let of = |eks: Known<Option<Eks>>| elsewhere(&server, &eks, "aws eks update-kubeconfig --name shop");
+        let at = |endpoint: &str| Ok(Some(Eks { endpoint: endpoint.into(), ..Eks::default() }));
+        assert_eq!(of(at("https://a")), None);
+        assert!(of(at("https://b")).is_some_and(|why| why.contains("run aws eks update-kubeconfig --name shop, or")));
+        for (eks, words) in [(Ok(None), "EKS has no such cluster"), (Err("ExpiredToken".to_owned()), "--trust-context looks there")] {
+            let why = of(eks).unwrap();
+            assert!(why.contains(words) && !why.contains("update-kubeconfig"), "{why}");
+        }
+    }
 
     #[test]
     fn only_a_reservation_of_zero_stops_a_function() {

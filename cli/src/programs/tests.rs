@@ -43,6 +43,22 @@ fn an_aws_that_is_too_old_is_told_in_one_line() {
 }
 
 #[test]
+fn credentials_that_aws_does_not_take_are_told_with_how_to_sign_in() {
+    let told = |program: Program, words: &str| match program.text(&["-c", &format!("echo '{words}' >&2; exit 254")]) {
+        Err(ProgramError::Failed { said, .. }) => said,
+        other => panic!("{other:?}"),
+    };
+    for code in ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "UnrecognizedClientException"] {
+        let words = format!("An error occurred ({code}) when calling the DescribeStacks operation: it is not valid");
+        assert_eq!(told(shell(), &words), format!("{words}\n  ({SIGN_IN})"));
+        assert_eq!(told(Program { name: "kubectl", ..shell() }, &words), words);
+    }
+    for words in ["An error occurred (AccessDenied) when calling X: no", "An error occurred (ValidationError): Stack a does not exist"] {
+        assert_eq!(told(shell(), words), words, "whoever asks is known");
+    }
+}
+
+#[test]
 fn of_many_questions_at_once_each_is_answered_and_few_programs_run() {
     let folder = std::env::temp_dir().join(format!("whittle-at-once-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
