@@ -92,6 +92,8 @@ pub(super) struct Facts {
     pub(super) now: jiff::Timestamp,
     pub(super) caller: Known<String>,
     pub(super) stack: Known<Stack>,
+    /// CloudFormation knows no stack of this name.
+    pub(super) is_stack_missing: bool,
     /// How many functions the account may run at once.
     pub(super) concurrency: Known<u64>,
     /// None if EKS has no such cluster.
@@ -148,7 +150,7 @@ pub(super) fn gather(from: Sources<'_>) -> Facts {
     let Sources { account, kubernetes, cluster, .. } = from;
     let (caller, stack, concurrency, eks, names, server) = thread::scope(|threads| {
         let caller = threads.spawn(|| caller(account));
-        let stack = threads.spawn(|| Stack::read(&account, from.stack));
+        let stack = threads.spawn(|| Stack::find(&account, from.stack));
         let concurrency = threads.spawn(|| {
             let answer = known(account.ask(&["lambda", "get-account-settings"]))?;
             let limit = answer.pointer("/AccountLimit/ConcurrentExecutions").and_then(Value::as_u64);
@@ -165,7 +167,9 @@ pub(super) fn gather(from: Sources<'_>) -> Facts {
         let server = threads.spawn(|| known(kubernetes.server()));
         (joined(caller), joined(stack), joined(concurrency), joined(eks), joined(names), joined(server))
     });
-    let unknown = "the stack cannot be read".to_owned();
+    let is_stack_missing = matches!(stack, Ok(Err(_)));
+    let stack = stack.and_then(|stack| stack.map_err(|_| format!("there is no stack {}", from.stack)));
+    let unknown = if is_stack_missing { format!("there is no stack {}", from.stack) } else { "the stack cannot be read".to_owned() };
     let (running, in_account, inside) = thread::scope(|threads| {
         let running = threads.spawn(|| running(account, stack.as_ref().map_err(|_| unknown.clone())?));
         let in_account = threads.spawn(|| in_account(from, stack.as_ref().map_err(|_| unknown.clone())?, &eks));
@@ -179,6 +183,7 @@ pub(super) fn gather(from: Sources<'_>) -> Facts {
         now: jiff::Timestamp::now(),
         caller,
         stack,
+        is_stack_missing,
         concurrency,
         eks,
         names,

@@ -60,7 +60,8 @@ impl Stack {
     /// Reads it.
     pub(crate) fn read(account: &Account<'_>, name: &str) -> Result<Self, String> {
         Self::find(account, name)?.map_err(|error| {
-            let hint = "deploy it first (sam build, sam deploy), or name another one by --stack, or its region by --region";
+            let hint = "deploy it first (sam build, sam deploy), or name another one by --stack, or its region by --region, or its account \
+                        by --profile";
             format!("the stack {name} cannot be read: {hint}: {error}")
         })
     }

@@ -10,6 +10,7 @@ const RUNBOOKS: &str = "docs/runbooks.md";
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let mut all = vec![known("account", &facts.caller, |caller| Finding::ok("account", format!("signed in as {caller}")))];
     match &facts.stack {
+        Err(why) if facts.is_stack_missing => all.push(missing(facts, why)),
         Err(why) => all.push(Finding::unknown("stack", why.clone())),
         Ok(stack) => all.extend([status(stack), version(stack), served(facts, stack), mode(stack), concurrency(facts, stack)]),
     }
@@ -20,6 +21,16 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
         }
     }
     all
+}
+
+/// The stack is not there: it was never deployed, or is somewhere else.
+fn missing(facts: &Facts, why: &str) -> Finding {
+    let remedy = format!(
+        "deploy it: sam build, sam deploy --parameter-overrides Clusters={} (infra/README.md); if it has another name, add --stack, if it \
+         is in another region or account, --region or --profile",
+        facts.cluster
+    );
+    Finding::problem("stack", format!("{why} in this account and region"), remedy)
 }
 
 fn status(stack: &Stack) -> Finding {

@@ -101,6 +101,7 @@ fn healthy() -> Facts {
             refusals: Ok(Vec::new()),
         }),
         stack: Ok(stack),
+        is_stack_missing: false,
     }
 }
 
@@ -243,6 +244,18 @@ fn the_deployment_is_judged() {
     found(Problem, mapping, "rules and ticks", "TerminateTerminate", "aws lambda update-event-source-mapping --enabled");
     let alarm = Alarm { name: "ProblemsAlarm".into(), description: "A pod has waited.".into(), ..Alarm::default() };
     found(Problem, |facts| facts.running().alarms = Ok(vec![alarm]), "alarms", "ProblemsAlarm (A pod has waited)", "docs/runbooks.md");
+}
+
+#[test]
+fn a_stack_that_is_not_there_is_a_problem_and_one_that_cannot_be_read_is_unknown() {
+    let of = |is_stack_missing: bool| {
+        let facts = Facts { stack: Err("there is no stack whittle".into()), is_stack_missing, ..healthy() };
+        findings(&facts).into_iter().find(|finding| finding.check == "stack").unwrap()
+    };
+    let Finding { status, what, remedy, .. } = of(true);
+    assert_eq!((status, what.as_str()), (Status::Problem, "there is no stack whittle in this account and region"));
+    assert!(remedy.contains("sam deploy --parameter-overrides Clusters=shop") && remedy.contains("--region or --profile"), "{remedy}");
+    assert_eq!(of(false).status, Status::Unknown);
 }
 
 #[test]
