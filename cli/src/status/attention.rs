@@ -16,6 +16,11 @@ const WAITING_MAX: SignedDuration = SignedDuration::from_mins(10);
 /// How long a machine may take to join; Whittle gives up after fifteen minutes.
 const JOINING_MAX: SignedDuration = SignedDuration::from_mins(15);
 
+/// How long a drain without a deadline may take; from then on it counts as `nodeclaims_stuck`, too.
+const DRAINING_MAX: SignedDuration = SignedDuration::from_hours(1);
+/// How long a machine may take to go after the deadline of its drain.
+const OVERDUE_MAX: SignedDuration = SignedDuration::from_mins(10);
+
 /// How many machines or nodes are named.
 const NAMED: usize = 3;
 
@@ -55,6 +60,7 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, clu
     out.extend(waiting(view, cluster, now));
     out.extend(machines(view, now));
     out.extend(uninitialized(read, view, now));
+    out.extend(staying(read, view, now));
     out
 }
 
@@ -185,6 +191,29 @@ fn uninitialized(read: &Manifests, view: &View, now: Timestamp) -> Vec<String> {
         )
     };
     by_lack.into_iter().map(text).collect()
+}
+
+/// Machines that are to go and do not, by their NodeClaims. A drain with a deadline may take until then.
+fn staying(read: &Manifests, view: &View, now: Timestamp) -> Option<String> {
+    let is_late = |name: &str| {
+        let claim = read.objects.node_claims.iter().find(|claim| claim.metadata.name == name)?;
+        let deleted = claim.metadata.deletion_timestamp?;
+        let deadline = claim.metadata.annotation(labels::TERMINATION_TIMESTAMP).and_then(|at| at.parse::<Timestamp>().ok());
+        let (since, most) = deadline.map_or((deleted, DRAINING_MAX), |deadline| (deadline, OVERDUE_MAX));
+        Some(now.duration_since(since) > most)
+    };
+    let late = view.machines.iter().filter(|machine| machine.state == State::Deleting && is_late(&machine.claim) == Some(true));
+    let names: Vec<&str> = late.map(|machine| machine.name.as_str()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    Some(format!(
+        "{} {verb} to go, and {verb} still there after an hour or past the deadline: {}; the Events of `kubectl describe node` and \
+         `kubectl describe nodeclaim` say what keeps pods or machine",
+        counted(names.len(), "machine"),
+        first_named(&names, NAMED)
+    ))
 }
 
 /// What registers or initializes a node that lacks something for this reason (lifecycle 7, 8).

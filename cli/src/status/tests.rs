@@ -112,6 +112,34 @@ fn nodes_that_are_never_registered_are_not_told_to_lack_what_initializes_them() 
 }
 
 #[test]
+fn machines_that_are_to_go_and_stay_need_a_person() {
+    let serving =
+        joined("a", "{type: Initialized, status: \"True\"}").replace("labels: {}", "labels: {karpenter.sh/initialized: \"true\"}");
+    let deleted = |name: &str, more: &str| {
+        let metadata = format!("name: c-{name}, {more}, creationTimestamp");
+        serving
+            .replace("name: c-a, creationTimestamp", &metadata)
+            .replace("name: a,", &format!("name: {name},"))
+            .replace("nodeName: a,", &format!("nodeName: {name},"))
+            .replace("i-a", &format!("i-{name}"))
+    };
+    let told = |text: &str| status_of(text, None).attention;
+    let by = |deadline: &str| {
+        format!(
+            "annotations: {{karpenter.sh/nodeclaim-termination-timestamp: \"{deadline}\"}}, deletionTimestamp: \"2026-01-01T12:00:00Z\""
+        )
+    };
+    let long = deleted("b", "deletionTimestamp: \"2026-01-01T22:59:59Z\"");
+    let overdue = deleted("c", &by("2026-01-01T23:49:59Z"));
+    let expected = "2 machines are to go, and are still there after an hour or past the deadline: b, c; the Events of `kubectl describe \
+                    node` and `kubectl describe nodeclaim` say what keeps pods or machine";
+    assert_eq!(told(&format!("{serving}{long}{overdue}")), [expected]);
+    let short = deleted("b", "deletionTimestamp: \"2026-01-01T23:00:01Z\"");
+    let in_time = deleted("c", &by("2026-01-01T23:50:01Z"));
+    assert_eq!(told(&format!("{serving}{short}{in_time}")), Vec::<String>::new());
+}
+
+#[test]
 fn nodes_that_start_or_serve_need_nobody() {
     let young = joined("a", &lacking("NodeNotReady", "Node status is NotReady")).replace("T23:00", "T23:50");
     let label = "labels: {karpenter.sh/initialized: \"true\"}";
