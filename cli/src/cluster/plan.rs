@@ -97,7 +97,7 @@ fn other_stacks(facts: &Facts, wanted: &Wanted) -> Option<Step> {
             if facts.stack.is_shadow() {
                 State::LeftAlone(format!("{why}; stack {} changes nothing, since its Mode is shadow", facts.stack.name))
             } else {
-                State::blocked(why, serving::remedy(&wanted.cluster, first))
+                State::blocked(why, serving::remedy(&wanted.cluster, first, &facts.stack.region))
             }
         }
     };

@@ -175,7 +175,7 @@ fn what_the_user_has_to_do_blocks_with_the_remedy() {
     let uninstalled = |facts: &mut Facts, _: &mut Wanted| facts.uninstalled = Some(Ok(["it was uninstalled".into(), "delete-item".into()]));
     blocked(uninstalled, "uninstalled", "it was uninstalled", "delete-item");
     let served = |facts: &mut Facts, _: &mut Wanted| facts.other_stacks = Some(Ok(vec!["whittle-dev".into(), "old".into()]));
-    blocked(served, "other-stacks", "stack whittle-dev, old", "whittle uninstall --cluster shop --stack whittle-dev");
+    blocked(served, "other-stacks", "stack whittle-dev, old", "whittle uninstall --cluster shop --stack whittle-dev --region eu-west-1");
     blocked(|facts, _| facts.eks.authentication.clear(), "authentication", "CONFIG_MAP", "update-cluster-config");
     blocked(|facts, _| drop(facts.stack.outputs.remove("SweepRoleArn")), "access/sweep", "SweepRoleArn", "deploy");
     blocked(|facts, _| drop(facts.stack.outputs.remove("RelayUrl")), "webhook", "RelayUrl", "deploy");

@@ -31,7 +31,7 @@ pub(super) fn remove(facts: &Facts, wanted: &Wanted) -> Vec<Step> {
     steps.extend([node_role(facts, wanted), tags(facts, wanted)]);
     steps.retain(|step| step.id == "emptied" || step.state != State::Exists);
     if let Some(other) = serving_instead(facts, wanted) {
-        leave_to(other, wanted, &mut steps);
+        leave_to(other, &facts.stack.region, wanted, &mut steps);
     } else if let Some(shadow) = facts.shadow_stacks.first() {
         leave_to_shadow(shadow, &mut steps);
     }
@@ -66,11 +66,14 @@ fn leave_to_shadow(shadow: &str, steps: &mut [Step]) {
 }
 
 /// Takes out what the other stack needs: access entries of this one's functions go, and the stack of its watcher.
-fn leave_to(other: &str, wanted: &Wanted, steps: &mut [Step]) {
+fn leave_to(other: &str, region: &str, wanted: &Wanted, steps: &mut [Step]) {
     for step in steps.iter_mut().filter(|step| is_shared(step)) {
         let why = if matches!(step.id.as_str(), "webhook" | "watcher") {
-            let cluster = &wanted.cluster;
-            format!("stack {other} serves the cluster; whittle cluster add {cluster} --stack {other} has it ring that one, if it does not")
+            let (cluster, region) = (&wanted.cluster, if region.is_empty() { String::new() } else { format!(" --region {region}") });
+            format!(
+                "stack {other} serves the cluster; whittle cluster add {cluster} --stack {other}{region} has it ring that one, if it \
+                 does not"
+            )
         } else {
             format!("stack {other} serves the cluster, and needs it")
         };

@@ -72,12 +72,12 @@ fn has_role(account: Account<'_>, arn: &str) -> Result<bool, String> {
     account.has_role(role_name(arn)).map_err(|error| format!("the role {arn} cannot be read: {error}"))
 }
 
-/// What gives a cluster up in another stack.
-pub(crate) fn remedy(cluster: &str, other: &str) -> String {
+/// What gives a cluster up in another stack. In another region there may be a stack and a cluster of the same names.
+pub(crate) fn remedy(cluster: &str, other: &str, region: &str) -> String {
     format!(
-        "a cluster belongs to one stack: whittle uninstall --cluster {cluster} --stack {other} --yes until nothing is left, deploy {other} \
-         without it in Clusters, whittle cluster remove {cluster} --stack {other} (docs/guide/many-clusters.md); or deploy one of both with \
-         Mode=shadow"
+        "a cluster belongs to one stack: whittle uninstall --cluster {cluster} --stack {other} --region {region} --yes until nothing is \
+         left, deploy {other} without it in Clusters, whittle cluster remove {cluster} --stack {other} --region {region} \
+         (docs/guide/many-clusters.md); or deploy one of both with Mode=shadow"
     )
 }
 

@@ -39,9 +39,8 @@ pub(super) fn of(read: &Manifests, view: &View, deployed: Option<&Deployed>, clu
         out.extend(alarms.iter().map(|alarm| format!("alarm {}: {} (docs/runbooks.md)", alarm.name, alarm.description)));
         let (stack, status) = (&deployment.stack.name, &deployment.stack.status);
         // Such as ROLLBACK_COMPLETE and UPDATE_ROLLBACK_FAILED; after UPDATE_ROLLBACK_COMPLETE the version before runs on.
-        if status.ends_with("FAILED") || (status.contains("ROLLBACK") && status != "UPDATE_ROLLBACK_COMPLETE") {
-            out.push(format!("stack {stack} is {status}: `aws cloudformation describe-stack-events --stack-name {stack}` says why"));
-        }
+        let is_broken = status.ends_with("FAILED") || status.contains("ROLLBACK");
+        out.extend(deployment.stack.repair().filter(|_| is_broken).map(|repair| format!("stack {stack} is {status}: {repair}")));
     }
     out.extend(view.refused.iter().map(|refused| format!("an object cannot be read: {refused}")));
     // Whittle writes no conditions in shadow mode: they are old, or those of a running Karpenter.

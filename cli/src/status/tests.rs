@@ -167,13 +167,14 @@ fn a_command_that_is_suggested_is_about_the_same_cluster() {
 fn a_deployment_is_part_of_the_document() {
     let parameters = [("Clusters", "shop, dev"), ("Mode", "shadow")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let (name, status) = ("whittle".to_owned(), "UPDATE_FAILED".to_owned());
-    let stack = Stack { name, status, parameters: parameters.into(), ..Stack::default() };
+    let stack = Stack { name, status, region: "eu-west-1".into(), parameters: parameters.into(), ..Stack::default() };
     let alarm = Alarm { name: "Dead".into(), description: "messages were given up".into(), since: NOW.into() };
     let decided = Decided { at: NOW.parse().unwrap(), about: "node/a".into(), message: "kept: a budget".into() };
     let deployment = Deployment::new(Program::aws(None, None), stack);
     let status = status_of(CLUSTER, Some(Deployed { deployment, alarms: vec![alarm], decisions: vec![decided], misses: None }));
     assert_eq!(status.attention[0], "alarm Dead: messages were given up (docs/runbooks.md)");
-    assert!(status.attention[1].starts_with("stack whittle is UPDATE_FAILED: "), "{:?}", status.attention);
+    assert!(status.attention[1].starts_with("stack whittle is UPDATE_FAILED: correct what failed"), "{:?}", status.attention);
+    assert!(status.attention[1].contains("rollback-stack --stack-name whittle --region eu-west-1"), "{:?}", status.attention);
     assert!(!status.attention.iter().any(|one| one.contains("NodePool")), "its conditions are of before: {:?}", status.attention);
     let json = output::json(&status);
     assert_valid(Document::Status, &json);

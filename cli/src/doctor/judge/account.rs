@@ -77,7 +77,8 @@ fn other_stacks(facts: &Facts, account: &InAccount) -> Finding {
                 "{} serves the cluster, too: both launch for the same pods, and each takes the other's machines for its own",
                 others.join(", ")
             );
-            Finding::problem(check, what, serving::remedy(&facts.cluster, first))
+            let region = facts.stack.as_ref().map_or("REGION", |stack| stack.region.as_str());
+            Finding::problem(check, what, serving::remedy(&facts.cluster, first, region))
         }
     })
 }

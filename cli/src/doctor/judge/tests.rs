@@ -284,7 +284,8 @@ fn the_account_is_judged() {
     let record = |facts: &mut Facts| facts.account().uninstalled = Ok(Some(["nothing is launched".into(), "delete-item".into()]));
     found(Problem, record, "uninstallation", "nothing is launched", "delete-item");
     let served = |facts: &mut Facts| facts.account().other_stacks = Ok(vec!["whittle-dev".into()]);
-    found(Problem, served, "other stacks", "whittle-dev serves the cluster, too", "whittle uninstall --cluster shop --stack whittle-dev");
+    let uninstall = "whittle uninstall --cluster shop --stack whittle-dev --region eu-west-1 --yes";
+    found(Problem, served, "other stacks", "whittle-dev serves the cluster, too", uninstall);
     let shadow_beside = |facts: &mut Facts| {
         served(facts);
         facts.stack().parameters.insert("Mode".into(), "shadow".into());
