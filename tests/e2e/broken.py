@@ -170,7 +170,7 @@ WAYS = [
     ("Karpenter runs beside it", "Karpenter", "in namespace kube-system", beside_karpenter, command("kubectl .*? --replicas=0")),
     ("the functions are of an old release", "version", "0.0.9", of_an_old_release, deploy),
     ("messages are in a dead-letter queue", "dead letters", "1 message in LaunchDeadLetters", with_dead_letters,
-     command("aws sqs purge-queue --queue-url [^ ;]+(; aws sqs purge-queue --queue-url [^ ;]+)*")),
+     command("aws sqs purge-queue [^;]+(; aws sqs purge-queue [^;]+)*")),
 ]
 
 # What else is wrong then, in truth: the NodePools went with their CRD, and a class without subnets is not ready as soon as it is looked up.

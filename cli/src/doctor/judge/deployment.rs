@@ -1,7 +1,7 @@
 //! The stack and what runs of it.
 
 use super::super::facts::{Facts, Function, Queue, Running};
-use super::{Finding, known};
+use super::{Finding, in_region, known};
 use crate::live::deployment::Stack;
 use crate::money::counted;
 
@@ -17,7 +17,7 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     match &facts.running {
         Err(why) => all.push(Finding::unknown("functions", why.clone())),
         Ok(running) => {
-            all.extend([functions(facts, running), stopped(facts, running), dead_letters(running), rules(running), alarms(running)]);
+            all.extend([functions(facts, running), stopped(facts, running), dead_letters(facts, running), rules(running), alarms(running)]);
         }
     }
     all
@@ -169,7 +169,8 @@ fn stopped(facts: &Facts, running: &Running) -> Finding {
                 kept => format!("aws lambda put-function-concurrency --function-name {id} --reserved-concurrent-executions {kept}"),
             }
         };
-        let remedy = stopped.iter().map(go_on).collect::<Vec<_>>().join("; ");
+        let region = in_region(facts);
+        let remedy = stopped.iter().map(|one| go_on(one) + &region).collect::<Vec<_>>().join("; ");
         let what = format!("a reserved concurrency of zero, with which Lambda never starts a function: {}", names.join(", "));
         Finding::problem(check, what, format!("unless it is to stay stopped: {remedy}"))
     })
@@ -178,7 +179,7 @@ fn stopped(facts: &Facts, running: &Running) -> Finding {
 /// The queue of what `interrupt` could not handle.
 const LOST_NOTICES: &str = "InterruptionDeadLetters";
 
-fn dead_letters(running: &Running) -> Finding {
+fn dead_letters(facts: &Facts, running: &Running) -> Finding {
     let check = "dead letters";
     known(check, &running.queues, |queues| {
         let full: Vec<&Queue> = queues.iter().filter(|queue| queue.name.ends_with("DeadLetters") && 0 < queue.messages).collect();
@@ -194,7 +195,8 @@ fn dead_letters(running: &Running) -> Finding {
         }
         let count = |queue: &Queue| counted(usize::try_from(queue.messages).unwrap_or(usize::MAX), "message");
         let what: Vec<String> = full.iter().map(|queue| format!("{} in {}", count(queue), queue.name)).collect();
-        let purges: Vec<String> = full.iter().map(|queue| format!("aws sqs purge-queue --queue-url {}", queue.url)).collect();
+        let region = in_region(facts);
+        let purges: Vec<String> = full.iter().map(|queue| format!("aws sqs purge-queue --queue-url {}{region}", queue.url)).collect();
         let again = if full.iter().any(|queue| queue.name == LOST_NOTICES) {
             "no tick repeats what EC2 told, so read the messages first; ticks do all other work again"
         } else {

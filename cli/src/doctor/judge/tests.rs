@@ -193,7 +193,7 @@ fn each_of_ten_broken_installations_is_named_with_its_remedy() {
         full,
         "dead letters",
         "7 messages in LaunchDeadLetters",
-        "aws sqs purge-queue --queue-url https://sqs/LaunchDeadLetters",
+        "aws sqs purge-queue --queue-url https://sqs/LaunchDeadLetters --region eu-west-1",
     );
     let notices = |facts: &mut Facts| {
         let queue = &mut facts.running().queues.as_mut().unwrap()[3];
@@ -225,14 +225,15 @@ fn the_deployment_is_judged() {
     found(Problem, |facts| drop(facts.running().functions.as_mut().unwrap().pop()), "functions", "8 functions, not 9", "deploy");
     found(Problem, |facts| facts.running().disabled = Ok(vec!["ScheduleTick".into()]), "rules and ticks", "ScheduleTick", "enable");
     let stop = |name: &str| Ok(vec![(name.to_owned(), format!("whittle-{name}-1"))]);
-    let delete = "aws lambda delete-function-concurrency --function-name whittle-Terminate-1";
+    let delete = "aws lambda delete-function-concurrency --function-name whittle-Terminate-1 --region eu-west-1";
     let words = "a reserved concurrency of zero, with which Lambda never starts a function: Terminate";
     found(Problem, |facts| facts.running().stopped = stop("Terminate"), "stopped functions", words, delete);
     let interrupt = |facts: &mut Facts| {
         facts.running().stopped = stop("Interrupt");
         facts.stack().parameters.insert("InterruptConcurrency".into(), "20".into());
     };
-    let put = "aws lambda put-function-concurrency --function-name whittle-Interrupt-1 --reserved-concurrent-executions 20";
+    let put =
+        "aws lambda put-function-concurrency --function-name whittle-Interrupt-1 --reserved-concurrent-executions 20 --region eu-west-1";
     found(Problem, interrupt, "stopped functions", "Interrupt", put);
     let small = |facts: &mut Facts| {
         facts.running().stopped = stop("Terminate");
