@@ -1,13 +1,13 @@
 //! Capacity buffers for one decision: what each resolves to, and its virtual pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use whittle_api::ClusterObjects;
-use whittle_api::k8s::{Pod, PodSource};
+use whittle_api::k8s::{Pod, PodSource, PodSourceKind};
 use whittle_api::karpenter::CapacityBuffer;
 use whittle_claims::{Claim, Phase, Stored};
 use whittle_model::scheduling::PodRef;
-use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader};
-use whittle_solver::buffers::{Buffer, Unresolved, limit_pods, resolve, source_of};
+use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader, concurrently};
+use whittle_solver::buffers::{Buffer, Unresolved, limit_pods, limit_sources, resolve_all, source_of};
 use whittle_units::{ClusterName, Timestamp};
 
 /// The buffers of a cluster.
@@ -49,30 +49,44 @@ impl Buffers {
     }
 }
 
-/// Resolves buffers through their references. One that cannot be resolved gets a condition in its status.
+/// Resolves buffers through their references. One that cannot be resolved gets a condition in its status. Each object is asked for once,
+/// several at a time: whoever may create buffers may create thousands.
 pub(crate) async fn read<P: Ports<Cluster: WorkloadReader>>(
     ports: P,
     cluster: &ClusterName,
     buffers: &[CapacityBuffer],
 ) -> Result<Vec<Buffer>, HandleError> {
-    let mut out = Vec::with_capacity(buffers.len());
-    for buffer in buffers.iter().filter(|buffer| !buffer.metadata.is_deleting()) {
-        let source = source(ports, cluster, buffer).await?;
-        out.push(resolve(buffer, source.as_ref(), ports.clock().now()));
+    let mut buffers: Vec<&CapacityBuffer> = buffers.iter().filter(|buffer| !buffer.metadata.is_deleting()).collect();
+    buffers.sort_by_cached_key(|buffer| buffer.metadata.key());
+    let named = buffers.iter().copied().filter_map(|buffer| {
+        let (kind, name) = source_of(buffer).ok()?;
+        Some((buffer.metadata.namespace.as_str(), kind, name))
+    });
+    let asked = limit_sources(named.collect());
+    let answers = concurrently(asked.iter().map(|(namespace, kind, name)| source(ports, cluster, *kind, namespace, name))).await;
+    let mut found = BTreeMap::new();
+    for (key, answer) in asked.into_iter().zip(answers) {
+        found.insert(key, answer?);
     }
-    Ok(out)
+    let with_source = buffers.into_iter().map(|buffer| {
+        let known = source_of(buffer).and_then(|(kind, name)| match found.get(&(buffer.metadata.namespace.as_str(), kind, name)) {
+            Some(known) => known.as_ref().map_err(Unresolved::clone),
+            None => Err(Unresolved::beyond_limit()),
+        });
+        (buffer, known)
+    });
+    let with_source: Vec<_> = with_source.collect();
+    Ok(resolve_all(&with_source, ports.clock().now()))
 }
 
 async fn source<P: Ports<Cluster: WorkloadReader>>(
     ports: P,
     cluster: &ClusterName,
-    buffer: &CapacityBuffer,
+    kind: PodSourceKind,
+    namespace: &str,
+    name: &str,
 ) -> Result<Result<PodSource, Unresolved>, HandleError> {
-    let (kind, name) = match source_of(buffer) {
-        Ok(source) => source,
-        Err(unresolved) => return Ok(Err(unresolved)),
-    };
-    match ports.cluster().pod_source(cluster, kind, &buffer.metadata.namespace, name).await {
+    match ports.cluster().pod_source(cluster, kind, namespace, name).await {
         Ok(found) => Ok(found.ok_or_else(|| Unresolved::missing(kind, name))),
         // Our role lacks the permission, or the object is invalid: only this buffer is unresolved, and planning continues.
         Err(ClusterError::Invalid { message, .. }) => Ok(Err(Unresolved::failed(message))),

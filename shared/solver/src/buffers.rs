@@ -7,10 +7,10 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use whittle_api::ConditionStatus;
 use whittle_api::conditions::{self, ConditionValue};
-use whittle_api::k8s::{Pod, PodSource, PodSourceKind, PodSpec};
+use whittle_api::k8s::{Pod, PodSource, PodSourceKind, PodSpec, PodTemplate};
 use whittle_api::karpenter::{BufferReference, CapacityBuffer};
+use whittle_api::{ConditionStatus, Shared};
 use whittle_model::pods::{effective_requests, is_virtual, virtual_pods};
 use whittle_model::scheduling::{Plan, PodRef, Reason};
 use whittle_units::Timestamp;
@@ -19,6 +19,10 @@ use whittle_units::Timestamp;
 const REPLICAS_MAX: i64 = 5000;
 /// Limit on the virtual pods of all buffers of a cluster, which every decision about it has to place.
 const PODS_MAX: usize = 10_000;
+/// A pod counts as one for so many bytes of its template. Virtual pods cost nobody anything in the API server, and memory here.
+const POD_BYTES: usize = 4096;
+/// Limit on the objects that define the pods of all buffers of a cluster: each is asked for alone, before every decision.
+const SOURCES_MAX: usize = 1000;
 /// The default provisioning strategy.
 const DEFAULT_STRATEGY: &str = "buffer.x-k8s.io/active-capacity";
 
@@ -41,6 +45,14 @@ impl Unresolved {
         let reason = if kind == PodSourceKind::PodTemplate { "PodTemplateNotFound" } else { "ScalableRefNotFound" };
         Self { reason, message: format!("there is no {} {name:?} in the buffer's namespace", kind.as_str()) }
     }
+    /// The object is beyond the limit.
+    #[must_use]
+    pub fn beyond_limit() -> Self {
+        Self::failed(format!(
+            "all buffers of a cluster together have their pods of no more than {SOURCES_MAX} templates and workloads, which namespaces \
+             share evenly; let several buffers name one"
+        ))
+    }
 }
 
 /// A buffer with its virtual pods.
@@ -52,6 +64,8 @@ pub struct Buffer {
     pub pods: Vec<Pod>,
     /// How many pods its spec asks for.
     asked_for: i64,
+    /// As how many each of them counts.
+    weight: usize,
     /// Why there are fewer pods than that; empty if there are as many.
     pub shortfall: String,
     /// That its pods ask for less than real ones of its template; empty if they ask for as much.
@@ -103,30 +117,45 @@ fn understated(spec: &PodSpec) -> String {
 /// Keeps the pods of all buffers of a cluster within the limit. Namespaces share it evenly, and so do the buffers within a namespace: one
 /// that asks for little gets that, whatever others ask for. A buffer that gets fewer pods than it asks for has a note about it.
 pub fn limit_pods(buffers: &mut [Buffer], now: Timestamp) {
-    let mut by_namespace: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (at, buffer) in buffers.iter().enumerate() {
-        by_namespace.entry(buffer.object.metadata.namespace.clone()).or_default().push(at);
-    }
-    let wanted: Vec<usize> = by_namespace.values().map(|of| pods_of(of, buffers).iter().sum()).collect();
-    for (of, share) in by_namespace.values().zip(fair_shares(&wanted, PODS_MAX)) {
-        let shares = fair_shares(&pods_of(of, buffers), share);
-        for (at, share) in of.iter().zip(shares) {
-            let buffer = &mut buffers[*at];
-            if buffer.pods.len() > share {
-                buffer.pods.truncate(share);
-                let why = format!(
-                    "all buffers of a cluster together have no more than {PODS_MAX}, which namespaces share evenly, and buffers within \
-                     one; ask for fewer and larger pods"
-                );
-                buffer.falls_short(&why, now);
-            }
+    let wanted = |buffer: &Buffer| buffer.pods.len() * buffer.weight;
+    let wanted: Vec<(String, usize)> = buffers.iter().map(|buffer| (buffer.object.metadata.namespace.clone(), wanted(buffer))).collect();
+    for (buffer, share) in buffers.iter_mut().zip(shares(&wanted, PODS_MAX)) {
+        let most = share / buffer.weight;
+        if buffer.pods.len() > most {
+            buffer.pods.truncate(most);
+            buffer.falls_short(&beyond_share(buffer.weight), now);
         }
     }
 }
 
-/// How many pods some of the buffers have.
-fn pods_of(of: &[usize], buffers: &[Buffer]) -> Vec<usize> {
-    of.iter().map(|at| buffers[*at].pods.len()).collect()
+/// Why a buffer has no more pods than its share.
+fn beyond_share(weight: usize) -> String {
+    let of_long_template = if weight == 1 {
+        String::new()
+    } else {
+        format!(" (a pod of this template counts as {weight}, for its affinity, node selector or volumes are as long as those of so many)")
+    };
+    format!(
+        "all buffers of a cluster together have no more than {PODS_MAX}{of_long_template}, which namespaces share evenly, and buffers \
+         within one; ask for fewer and larger pods"
+    )
+}
+
+/// What each of some has of a total, by its namespace and what it wants.
+fn shares(wanted: &[(String, usize)], total: usize) -> Vec<usize> {
+    let mut by_namespace: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, (namespace, _)) in wanted.iter().enumerate() {
+        by_namespace.entry(namespace).or_default().push(at);
+    }
+    let of = |places: &[usize]| -> Vec<usize> { places.iter().map(|at| wanted[*at].1).collect() };
+    let totals: Vec<usize> = by_namespace.values().map(|places| of(places).iter().sum()).collect();
+    let mut shares = vec![0; wanted.len()];
+    for (places, share) in by_namespace.values().zip(fair_shares(&totals, total)) {
+        for (at, share) in places.iter().zip(fair_shares(&of(places), share)) {
+            shares[*at] = share;
+        }
+    }
+    shares
 }
 
 /// What each has of a total: what it wants, or an even part of what those that want less leave.
@@ -139,6 +168,23 @@ fn fair_shares(wanted: &[usize], total: usize) -> Vec<usize> {
         left -= shares[*at];
     }
     shares
+}
+
+/// The objects to ask for, each by its namespace, kind and name: all of them, or as many as are allowed.
+#[must_use]
+pub fn limit_sources<'a>(named: BTreeSet<(&'a str, PodSourceKind, &'a str)>) -> Vec<(&'a str, PodSourceKind, &'a str)> {
+    let mut by_namespace: BTreeMap<&str, usize> = BTreeMap::new();
+    for (namespace, ..) in &named {
+        *by_namespace.entry(*namespace).or_default() += 1;
+    }
+    let wanted: Vec<usize> = by_namespace.values().copied().collect();
+    let mut left: BTreeMap<&str, usize> = by_namespace.into_keys().zip(fair_shares(&wanted, SOURCES_MAX)).collect();
+    let mut is_within = |namespace: &str| {
+        let Some(left) = left.get_mut(namespace).filter(|left| **left > 0) else { return false };
+        *left -= 1;
+        true
+    };
+    named.into_iter().filter(|(namespace, ..)| is_within(namespace)).collect()
 }
 
 /// Kind and name of the object that defines a buffer's pods, in the buffer's namespace.
@@ -167,9 +213,29 @@ pub fn source_of(buffer: &CapacityBuffer) -> Result<(PodSourceKind, &str), Unres
     Ok((kind, &scalable.name))
 }
 
+/// Computes the status and the virtual pods of all buffers of a cluster from their sources. No pod is made beyond the limit.
+#[must_use]
+pub fn resolve_all(buffers: &[(&CapacityBuffer, Result<&PodSource, Unresolved>)], now: Timestamp) -> Vec<Buffer> {
+    let wanted = |buffer: &CapacityBuffer, source: &PodSource| {
+        let pods = replicas(buffer, source).min(REPLICAS_MAX);
+        usize::try_from(pods).unwrap_or_default() * weight(&source.template)
+    };
+    let wanted: Vec<(String, usize)> = buffers
+        .iter()
+        .map(|(buffer, source)| (buffer.metadata.namespace.clone(), source.as_ref().map_or(0, |source| wanted(buffer, source))))
+        .collect();
+    let shared = buffers.iter().zip(shares(&wanted, PODS_MAX));
+    shared.map(|((buffer, source), share)| resolve_within(buffer, source.as_ref().copied(), share, now)).collect()
+}
+
 /// Computes the buffer's status and virtual pods from its source.
 #[must_use]
 pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>, now: Timestamp) -> Buffer {
+    resolve_within(buffer, source, usize::MAX, now)
+}
+
+/// The same of a buffer with this share of the limit.
+fn resolve_within(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>, share: usize, now: Timestamp) -> Buffer {
     let mut object = buffer.clone();
     object.status.provisioning_strategy = Some(buffer.spec.provisioning_strategy.clone().unwrap_or_else(|| DEFAULT_STRATEGY.to_owned()));
     let source = match source {
@@ -177,11 +243,12 @@ pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>,
         Err(unresolved) => {
             let list = &mut object.status.conditions;
             conditions::set(list, conditions::READY_FOR_PROVISIONING, ConditionStatus::False, unresolved.reason, &unresolved.message, now);
-            return Buffer { object, pods: Vec::new(), asked_for: 0, shortfall: String::new(), understated: String::new() };
+            return Buffer { object, pods: Vec::new(), asked_for: 0, weight: 1, shortfall: String::new(), understated: String::new() };
         }
     };
-    let asked_for = replicas(buffer, source);
-    let kept = asked_for.min(REPLICAS_MAX);
+    let (asked_for, weight) = (replicas(buffer, source), weight(&source.template));
+    let shared = i64::try_from(share / weight).unwrap_or(i64::MAX);
+    let kept = asked_for.min(REPLICAS_MAX).min(shared);
     let status = &mut object.status;
     status.replicas = Some(i32::try_from(kept).unwrap_or(i32::MAX));
     let template = buffer.spec.pod_template_ref.as_ref();
@@ -190,12 +257,26 @@ pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>,
     let understated = if kept == 0 { String::new() } else { understated(&source.template.spec) };
     conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &understated, now);
     let pods = virtual_pods(&object, &source.template);
-    let mut resolved = Buffer { object, pods, asked_for, shortfall: String::new(), understated };
-    if kept < asked_for {
+    let mut resolved = Buffer { object, pods, asked_for, weight, shortfall: String::new(), understated };
+    if kept < asked_for.min(REPLICAS_MAX) {
+        resolved.falls_short(&beyond_share(weight), now);
+    } else if kept < asked_for {
         let why = format!("a buffer has no more than {REPLICAS_MAX}; ask for fewer and larger pods, or for the others in another buffer");
         resolved.falls_short(&why, now);
     }
     resolved
+}
+
+/// As how many a pod of the template counts. Equal pods share their containers, tolerations and spread constraints, and have the rest each.
+fn weight(template: &PodTemplate) -> usize {
+    let own = PodSpec {
+        containers: Shared::new(),
+        init_containers: Shared::new(),
+        tolerations: Shared::new(),
+        topology_spread_constraints: Shared::new(),
+        ..template.spec.clone()
+    };
+    serde_json::to_string(&own).map_or(0, |json| json.len()) / POD_BYTES + 1
 }
 
 /// Number of virtual pods: the larger of `replicas` and the percentage, at most what the limits allow; or what the

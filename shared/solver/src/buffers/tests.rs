@@ -155,6 +155,56 @@ fn no_namespace_takes_the_pods_of_another() {
     assert_eq!(kept(&[]), [0; 0]);
 }
 
+/// Of thousands of buffers at 5,000 pods each, the pods alone would fill the memory of a function.
+#[test]
+fn all_buffers_at_once_have_what_each_has_after_the_limit() {
+    let named = |(name, namespace, replicas): &(&str, &str, i64)| {
+        let mut one = buffer_of(name, *replicas).object;
+        one.status = buffer(json!({})).status;
+        one.metadata.namespace = (*namespace).into();
+        one
+    };
+    let sizes = [("a", "a", 7000), ("b", "a", 5000), ("c", "a", 2), ("d", "b", 4000), ("e", "c", 0)];
+    let (buffers, source): (Vec<CapacityBuffer>, PodSource) = (sizes.iter().map(named).collect(), source(1));
+    let missing = Unresolved::missing(PodSourceKind::PodTemplate, "web");
+    let mut asked: Vec<_> = buffers.iter().map(|buffer| (buffer, Ok(&source))).collect();
+    asked[4].1 = Err(missing);
+    let at_once = resolve_all(&asked, now());
+    let mut one_by_one: Vec<Buffer> = asked.iter().map(|(buffer, source)| resolve(buffer, source.as_ref().copied(), now())).collect();
+    limit_pods(&mut one_by_one, now());
+    assert_eq!(at_once, one_by_one);
+    assert_eq!(at_once.iter().map(|buffer| buffer.pods.len()).collect::<Vec<_>>(), [2999, 2999, 2, 4000, 0]);
+    let mut again = at_once.clone();
+    limit_pods(&mut again, now());
+    assert_eq!(again, at_once, "they are within the limit");
+}
+
+#[test]
+fn pods_of_a_long_template_count_as_many() {
+    let template = json!({"spec": {"nodeSelector": {"disk": "x".repeat(40_960)}, "containers": [{"name": "c"}]}});
+    let long = PodSource { template: serde_json::from_value(template).unwrap(), replicas: 1, generation: None };
+    let wide = buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 5000}));
+    let [kept]: [Buffer; 1] = resolve_all(&[(&wide, Ok(&long))], now()).try_into().unwrap();
+    assert_eq!(kept.pods.len(), 909, "10,000 by 11");
+    assert!(kept.shortfall.contains("no more than 10000 (a pod of this template counts as 11, for its affinity"), "{}", kept.shortfall);
+    let template = json!({"spec": {"containers": [{"name": "c".repeat(40_960)}]}});
+    let shared = PodSource { template: serde_json::from_value(template).unwrap(), replicas: 1, generation: None };
+    let [kept]: [Buffer; 1] = resolve_all(&[(&wide, Ok(&shared))], now()).try_into().unwrap();
+    assert_eq!((kept.pods.len(), kept.shortfall.as_str()), (5000, ""), "its pods share their containers");
+}
+
+#[test]
+fn whoever_names_many_templates_leaves_the_others_theirs() {
+    let names: Vec<String> = (0..2000).map(|number| format!("t{number:04}")).collect();
+    let of = |namespace: &'static str, many: usize| {
+        names.iter().take(many).map(move |name| (namespace, PodSourceKind::PodTemplate, name.as_str()))
+    };
+    let asked = limit_sources(of("a", 2000).chain(of("b", 1)).collect());
+    assert_eq!((asked.len(), asked.last().unwrap().0, asked[998].2), (1000, "b", "t0998"));
+    assert_eq!(limit_sources(of("a", 1000).collect()).len(), 1000);
+    assert!(limit_sources(BTreeSet::new()).is_empty());
+}
+
 #[test]
 fn pods_whose_names_are_taken_are_left_out_and_missed() {
     let mut spare = buffer_of("spare", 3);
