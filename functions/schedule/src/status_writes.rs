@@ -1,12 +1,13 @@
 //! Writes the results of a run to the status of pools, overlays and buffers.
 
-use crate::{Rights, Run};
+use crate::{RESERVE_FOR_MEMORY, Rights, Run};
+use std::collections::BTreeMap;
 use whittle_api::ConditionStatus;
 use whittle_api::conditions::{self, ConditionValue};
 use whittle_api::karpenter::{CapacityBuffer, NodeOverlay, NodePool};
 use whittle_claims::DecisionKind;
 use whittle_model::scheduling::{Cause, Plan, PoolRejection};
-use whittle_ports::{ClusterEvent, Involved, Report, StatusWriter, publish_events};
+use whittle_ports::{CONCURRENT_REQUESTS, Clock, ClusterEvent, Involved, Report, StatusWriter, concurrently, publish_events};
 use whittle_snapshot::Snapshot;
 use whittle_solver::overlays::OverlayStatus;
 use whittle_solver::{buffers, machine_cost_fault};
@@ -22,16 +23,32 @@ impl<P: Rights> Run<'_, P> {
                 Err(_) => report.count("statuses_failed"),
             }
         }
-        for buffer in changed_buffers(snapshot, plan) {
-            match self.ports.cluster().write_capacity_buffer_status(self.cluster, &buffer).await {
-                Ok(()) => record_buffer(report, &buffer, snapshot.now),
-                Err(_) => report.count("statuses_failed"),
-            }
-        }
+        self.write_buffers(&changed_buffers(snapshot, plan), snapshot.now, report).await;
         events.extend(empty_pools(snapshot, plan).into_iter().chain(invalid_costs(snapshot, plan)));
         publish_events(self.ports, self.cluster, &events, report).await;
     }
+
+    /// Writes the statuses of buffers, while there is time.
+    async fn write_buffers(&self, changed: &[CapacityBuffer], now: Timestamp, report: &mut Report) {
+        let cluster = self.ports.cluster();
+        for some in changed.chunks(CONCURRENT_REQUESTS) {
+            if !self.ports.clock().has_time_for(RESERVE_FOR_MEMORY) {
+                report.count("statuses_postponed");
+                return;
+            }
+            let answers = concurrently(some.iter().map(|buffer| cluster.write_capacity_buffer_status(self.cluster, buffer))).await;
+            for (buffer, answer) in some.iter().zip(answers) {
+                match answer {
+                    Ok(()) => record_buffer(report, buffer, now),
+                    Err(_) => report.count("statuses_failed"),
+                }
+            }
+        }
+    }
 }
+
+/// The most buffers whose status one run writes: whoever may create one may create thousands, and other pods wait for the next run.
+const BUFFERS_TOLD_MAX: usize = 200;
 
 /// What a valid overlay without an effect shows; as with Karpenter, it is ready.
 const UNMATCHED_OVERLAY: &str = "it changes nothing: no instance type that a NodePool is offered meets spec.requirements";
@@ -58,14 +75,22 @@ pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<(&NodeOverlay, NodeOv
     kept.filter_map(|overlay| Some((overlay, with_conditions(overlay)?))).collect()
 }
 
-/// Buffers whose status does not reflect this run yet. Pure.
+/// Buffers whose status does not reflect this run yet, as many as one run writes: the first of each namespace, then the second, and so on.
+/// Those that are left are among the first of a later run. Pure.
 pub(crate) fn changed_buffers(snapshot: &Snapshot, plan: &Plan) -> Vec<CapacityBuffer> {
     let updated = buffers::updated_statuses(&snapshot.buffers.list, plan, &snapshot.buffers.on_the_way, snapshot.now);
-    let is_changed = |buffer: &CapacityBuffer| {
-        let known = snapshot.read.capacity_buffers.iter().find(|known| known.metadata.uid == buffer.metadata.uid);
-        known.is_none_or(|known| known.status != buffer.status)
-    };
-    updated.into_iter().filter(is_changed).collect()
+    let read = snapshot.read.capacity_buffers.iter();
+    let known: BTreeMap<&str, &CapacityBuffer> = read.map(|buffer| (buffer.metadata.uid.as_str(), buffer)).collect();
+    let is_changed = |buffer: &CapacityBuffer| known.get(buffer.metadata.uid.as_str()).is_none_or(|known| known.status != buffer.status);
+    let mut before: BTreeMap<String, usize> = BTreeMap::new();
+    let mut changed: Vec<(usize, CapacityBuffer)> = Vec::new();
+    for buffer in updated.into_iter().filter(is_changed) {
+        let place = before.entry(buffer.metadata.namespace.clone()).or_default();
+        changed.push((*place, buffer));
+        *place += 1;
+    }
+    changed.sort_by_key(|(place, _)| *place);
+    changed.into_iter().map(|(_, buffer)| buffer).take(BUFFERS_TOLD_MAX).collect()
 }
 
 fn record_buffer(report: &mut Report, buffer: &CapacityBuffer, now: Timestamp) {
