@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use whittle_api::k8s::{Kind, Node, PersistentVolumeClaim, Pod, VolumeAttachment};
+use whittle_api::k8s::{ClaimReference, Kind, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment};
 use whittle_api::karpenter::{Ec2NodeClass, NodeClaim, NodePool};
 use whittle_api::legacy::{self, AwsNodeTemplate, BetaNodeClaim, BetaNodeClass, BetaNodePool, LegacyObject, Provisioner, Versioned};
 use whittle_api::manifest::Object;
@@ -20,6 +20,9 @@ use whittle_api::{ClusterObjects, ObjectMeta, Pool, Unreadable};
 use whittle_ports::{ClusterAccess, ClusterError, ClusterReader, ObjectKind, Presence, Scope};
 use whittle_units::{ClusterName, Timestamp};
 
+/// Claims of volumes on one node that are read by their names. No node has as many volumes attached, and whoever may create a pod may have
+/// it name thousands that do not exist.
+const CLAIMS_MAX: usize = 256;
 /// The longest that reading one small object by name may take.
 const ONE_OBJECT_MAX: Duration = Duration::from_secs(3);
 
@@ -179,24 +182,49 @@ impl<A: ClusterAccess> Clusters<A> {
         let mut unreadable = attachments.unreadable;
         unreadable.retain(|attachment| attachment.node_name == name);
         // Volume claims show which attached volumes belong to pods that are not evicted: needed only while a volume is attached.
-        let volume_claims =
-            if volume_attachments.is_empty() { vec![] } else { self.claims_on(cluster, name).await?.into_items(&mut unreadable) };
+        let volume_claims = if volume_attachments.is_empty() {
+            vec![]
+        } else {
+            self.claims_on(cluster, name, &volume_attachments).await?.into_items(&mut unreadable)
+        };
         Ok(ClusterObjects { volume_attachments, volume_claims: volume_claims.into(), unreadable, ..ClusterObjects::default() })
     }
 
-    /// The volume claims of the pods on a node. These are few, and the cluster's may be tens of thousands.
-    async fn claims_on(&self, cluster: &ClusterName, node: &str) -> Result<Listed<PersistentVolumeClaim>, ClusterError> {
+    /// The volume claims of the pods on a node. These are few, and the cluster's may be tens of thousands. Of many, those of attached
+    /// volumes.
+    async fn claims_on(
+        &self,
+        cluster: &ClusterName,
+        node: &str,
+        attached: &[VolumeAttachment],
+    ) -> Result<Listed<PersistentVolumeClaim>, ClusterError> {
         let listed = self.list::<Pod>(cluster, Consistency::Newest, Some(&on_node(node))).await?;
         let pods = listed.items.iter().chain(listed.unreadable.iter().filter_map(|odd| odd.pod.as_deref()));
-        let named: BTreeSet<(&str, String)> =
-            pods.flat_map(|pod| pod.volume_claim_names().map(move |name| (pod.metadata.namespace.as_str(), name))).collect();
+        let named = pods.flat_map(|pod| pod.volume_claim_names().map(move |name| (pod.metadata.namespace.as_str(), name)));
+        let mut named: BTreeSet<(&str, String)> = named.filter(|(_, name)| path::is_name(name)).collect();
+        if named.len() > CLAIMS_MAX {
+            let bound = self.claims_of(cluster, attached).await?;
+            named.retain(|(namespace, name)| bound.iter().any(|claim| claim.namespace == *namespace && claim.name == *name));
+        }
         let mut found = Listed::default();
-        for (namespace, name) in named.into_iter().filter(|(_, name)| path::is_name(name)) {
+        for (namespace, name) in named {
             let claim = self.one_object::<PersistentVolumeClaim>(cluster, namespace, &name).await?;
             found.items.extend(claim.items);
             found.unreadable.extend(claim.unreadable);
         }
         Ok(found)
+    }
+
+    /// The claims to which attached volumes are bound.
+    async fn claims_of(&self, cluster: &ClusterName, attached: &[VolumeAttachment]) -> Result<Vec<ClaimReference>, ClusterError> {
+        let names = attached.iter().map(|attachment| attachment.spec.source.persistent_volume_name.as_str());
+        let names: BTreeSet<&str> = names.filter(|name| path::is_name(name)).collect();
+        let mut claims = Vec::with_capacity(names.len());
+        for name in names {
+            let volume = self.one_object::<PersistentVolume>(cluster, "", name).await?;
+            claims.extend(volume.items.into_iter().filter_map(|volume| volume.spec.claim_ref));
+        }
+        Ok(claims)
     }
 
     /// The pods on a node. Every API server has them: from one that says otherwise nothing follows, least of all that a drain has ended.

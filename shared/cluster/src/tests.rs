@@ -476,6 +476,33 @@ async fn attachments_are_newest_and_claims_of_volumes_are_read_only_beside_them(
     assert!(!attachments.iter().any(|head| head.contains("resourceVersion=0")), "a stale list could end the wait early");
 }
 
+/// Each would be a request, and the look would not end before the invocation does: the machine would run for ever.
+#[tokio::test]
+async fn of_a_pod_that_names_thousands_of_claims_those_of_attached_volumes_are_read() {
+    let server = Server::answering(|_, head| match head {
+        head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => {
+            Body("", br#"{"items":[{"metadata":{"name":"a"},"spec":{"nodeName":"n1","source":{"persistentVolumeName":"v"}}}]}"#.to_vec())
+        }
+        head if head.starts_with("GET /api/v1/pods?") => {
+            let volume = |number: usize| format!(r#"{{"name":"v{number}","persistentVolumeClaim":{{"claimName":"c{number}"}}}}"#);
+            let volumes = (0..5000).map(volume).collect::<Vec<_>>().join(",");
+            let pod = format!(r#"{{"metadata":{{"name":"p","namespace":"a"}},"spec":{{"nodeName":"n1","volumes":[{volumes}]}}}}"#);
+            Body("", format!(r#"{{"items":[{pod}]}}"#).into_bytes())
+        }
+        head if head.starts_with("GET /api/v1/persistentvolumes/v ") => {
+            Body("", br#"{"metadata":{"name":"v"},"spec":{"claimRef":{"namespace":"a","name":"c7"}}}"#.to_vec())
+        }
+        head if head.starts_with("GET /api/v1/namespaces/a/persistentvolumeclaims/c7 ") => {
+            Body("", br#"{"metadata":{"name":"c7","namespace":"a"},"spec":{"volumeName":"v"}}"#.to_vec())
+        }
+        _ => Status(404, 0),
+    });
+    let volumes = clusters(&access_to(&[&server.url])).read(&"demo".into(), Scope::Volumes, Some("n1")).await.expect("it answers");
+    assert_eq!(volumes.volume_claims.iter().map(|claim| claim.metadata.name.as_str()).collect::<Vec<_>>(), ["c7"]);
+    let heads = server.heads.lock().expect("the lock is not poisoned");
+    assert_eq!(heads.len(), 4, "{heads:?}");
+}
+
 #[tokio::test]
 async fn a_look_for_a_decision_lists_no_attachments() {
     let server = with_volumes();
