@@ -114,10 +114,17 @@ pub(crate) fn changed_pages<'d>(
     let mut pages: BTreeMap<u8, VerdictPage> = BTreeMap::new();
     let mut dirty = BTreeSet::new();
     let noted: BTreeSet<&str> = decision.events.iter().filter_map(|note| note.object.strip_prefix("node/")).collect();
-    for verdict in decision.verdicts.iter().filter(|verdict| !verdict.node.is_empty() && !verdict.node_claim.is_empty()) {
+    let of_machines = decision.verdicts.iter().filter(|verdict| !verdict.node.is_empty() && !verdict.node_claim.is_empty());
+    let of_machines: Vec<&'d Verdict> = of_machines.collect();
+    let mut counts: BTreeMap<u8, usize> = BTreeMap::new();
+    for verdict in &of_machines {
+        *counts.entry(VerdictPage::page_of(&verdict.node)).or_default() += 1;
+    }
+    for verdict in of_machines {
         let number = VerdictPage::page_of(&verdict.node);
         let old = stored.get(&number).and_then(|page| page.value.verdicts.get(&verdict.node));
-        let fresh = NodeVerdict { code: verdict.reason.code().to_owned(), text: verdict.reason.to_string(), at: now, told_at: None };
+        let text = cut(verdict.reason.to_string(), VerdictPage::text_max(counts.get(&number).copied().unwrap_or_default()));
+        let fresh = NodeVerdict { code: verdict.reason.code().to_owned(), text, at: now, told_at: None };
         let page = pages.entry(number).or_insert_with(|| VerdictPage::empty(number));
         let mut kept = match old {
             Some(old) if verdict.reason.is_stale() || old.code == fresh.code && old.text == fresh.text => {
@@ -153,6 +160,16 @@ pub(crate) fn changed_pages<'d>(
     }
     pages.retain(|number, page| dirty.contains(number) && stored.get(number).is_none_or(|old| old.value != *page));
     pages
+}
+
+/// The first bytes of a text.
+fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// Events about nodes and their claims are published when the verdict changed, others always: the publisher sends each once in

@@ -567,6 +567,18 @@ fn an_unchanged_verdict_is_published_every_quarter_of_an_hour_and_logged_once() 
     assert_eq!(look(19, KeepReason::StaticPool, &["node/n"]), (1, 1), "a new verdict is published at once");
 }
 
+/// One page that is too long would not be stored, nor would anybody have an Event.
+#[test]
+fn a_verdict_that_names_thousands_of_pods_is_cut() {
+    let pods: Vec<String> = (0..3000).map(|number| format!("default/p-{number}")).collect();
+    let decision = decision(KeepReason::PendingPods { pods }, &["node/n"]);
+    let pages = publish::changed_pages(&decision, &BTreeMap::new(), at(0), &mut publish::NewVerdicts::default());
+    let texts: Vec<&str> = pages.values().flat_map(|page| page.verdicts.values()).map(|verdict| verdict.text.as_str()).collect();
+    let [text] = texts[..] else { panic!("{texts:?}") };
+    assert!(text.starts_with("kept: empty, but pending pods fit on it: default/p-0, ") && text.ends_with('…'), "{text}");
+    assert_eq!(text.len(), 2048 + '…'.len_utf8());
+}
+
 #[test]
 fn a_failed_command_counts_the_replacements_that_were_lost() {
     let ready = after(&claim("new"), &[joined(), vec![Event::NodeReady]].concat());

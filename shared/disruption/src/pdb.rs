@@ -11,6 +11,9 @@ pub(crate) struct Pdbs<'a> {
     by_namespace: BTreeMap<&'a str, Vec<&'a PodDisruptionBudget>>,
 }
 
+/// How many of several budgets are named: whoever may create them may create thousands for one pod.
+const NAMED_MAX: usize = 5;
+
 /// Which budgets prevent an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PdbBlock {
@@ -18,7 +21,7 @@ pub enum PdbBlock {
     Exhausted(String),
     /// The same, and the pod is not ready: with the policy `AlwaysAllow` it could be evicted.
     ExhaustedForUnready(String),
-    /// Several select the pod, and Kubernetes then refuses every eviction.
+    /// Several select the pod, and Kubernetes then refuses every eviction. The first few of them.
     Several(Vec<String>),
 }
 
@@ -40,7 +43,8 @@ impl<'a> Pdbs<'a> {
             return None;
         }
         let in_namespace = self.by_namespace.get(pod.metadata.namespace.as_str())?;
-        let matching: Vec<&PodDisruptionBudget> = in_namespace.iter().copied().filter(|budget| selects(budget, pod)).collect();
+        let matching = in_namespace.iter().copied().filter(|budget| selects(budget, pod));
+        let matching: Vec<&PodDisruptionBudget> = matching.take(NAMED_MAX).collect();
         match matching.as_slice() {
             [] => None,
             [budget] => {
@@ -122,6 +126,13 @@ mod tests {
         let both = [budget("b", Some("web"), 5), budget("a", None, 5)];
         let want = Some(PdbBlock::Several(vec!["default/a".to_owned(), "default/b".to_owned()]));
         check(&both, &pod("web"), want);
+    }
+
+    #[test]
+    fn of_thousands_of_budgets_for_one_pod_a_few_are_named() {
+        let many: Vec<PodDisruptionBudget> = (0..3000).map(|number| budget(&format!("b{number:04}"), None, 5)).collect();
+        let named = ["default/b0000", "default/b0001", "default/b0002", "default/b0003", "default/b0004"];
+        check(&many, &pod("web"), Some(PdbBlock::Several(named.map(str::to_owned).to_vec())));
     }
 
     #[test]
