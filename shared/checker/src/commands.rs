@@ -52,7 +52,7 @@ fn check_node(input: &Input<'_>, command: &Command, removal: &Removal, findings:
     findings.expect(label(labels::INITIALIZED) == Some("true"), name, "not-initialized", || "it has not initialized".into());
     let unreadable = objects.unreadable.iter().find(|object| match object.kind.as_str() {
         "Pod" | "Node" => object.node_name == name || !id.is_empty() && object.provider_id == id,
-        other => matches!(other, "NodeOverlay" | "DaemonSet" | "CapacityBuffer"),
+        other => matches!(other, "NodeOverlay" | "DaemonSet"),
     });
     findings.expect(unreadable.is_none(), name, "unreadable", || unreadable.map(ToString::to_string).unwrap_or_default());
     let deleting = claim.metadata.deletion_timestamp.is_some() || node.metadata.deletion_timestamp.is_some();

@@ -199,9 +199,9 @@ impl<'a> ClusterView<'a> {
     }
 }
 
-/// Kinds that affect every machine: its price, its daemons, the room kept for buffers. Without one of these objects a
-/// machine may look dearer, larger or emptier than it is.
-const CLUSTER_WIDE_KINDS: [&str; 3] = ["NodeOverlay", "DaemonSet", "CapacityBuffer"];
+/// Kinds that affect every machine: its price and its daemons. Without one of these objects a machine may look dearer or larger than it
+/// is. No room is kept for a CapacityBuffer that cannot be read: any tenant may create one, and it is his alone.
+const CLUSTER_WIDE_KINDS: [&str; 2] = ["NodeOverlay", "DaemonSet"];
 
 fn unreadable(objects: &ClusterObjects) -> Option<String> {
     let object = objects.unreadable.iter().find(|object| CLUSTER_WIDE_KINDS.contains(&object.kind.as_str()))?;
