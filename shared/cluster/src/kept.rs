@@ -236,6 +236,20 @@ fn note_latest(times: &mut BTreeMap<String, Timestamp>, node: String, at: Timest
     *known = (*known).max(at);
 }
 
+/// Nodes at which the time of something is kept. A pod may name any node, also one that never existed.
+const DEPARTURES_MAX: usize = 20_000;
+
+/// Leaves the latest `most` times.
+fn keep_latest(times: &mut BTreeMap<String, Timestamp>, most: usize) {
+    if times.len() <= most {
+        return;
+    }
+    let mut latest: Vec<(Timestamp, String)> = std::mem::take(times).into_iter().map(|(node, at)| (at, node)).collect();
+    latest.sort_unstable_by(|a, b| b.cmp(a));
+    latest.truncate(most);
+    times.extend(latest.into_iter().map(|(at, node)| (node, at)));
+}
+
 impl<T: Followed> Changes<T> {
     pub(crate) const fn since(version: u64) -> Self {
         Self { states: BTreeMap::new(), version, departures: BTreeMap::new() }
@@ -320,6 +334,7 @@ impl<T: Followed> Kept<T> {
         for (node, at) in std::mem::take(&mut changes.departures) {
             note_latest(&mut self.departures, node, at);
         }
+        keep_latest(&mut self.departures, DEPARTURES_MAX);
         if changes.has_none() {
             return;
         }
@@ -343,5 +358,24 @@ impl<T: Followed> Kept<T> {
                 Err(odd) => self.unreadable.push(odd),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_that_name_any_node_use_up_no_memory() {
+        let at = |seconds| Timestamp::from_second(seconds).expect("in range");
+        let mut times: BTreeMap<String, Timestamp> = BTreeMap::new();
+        for (node, seconds) in [("a", 3), ("b", 1), ("c", 2), ("d", 2)] {
+            note_latest(&mut times, node.to_owned(), at(seconds));
+        }
+        let names = |times: &BTreeMap<String, Timestamp>| times.keys().cloned().collect::<Vec<_>>().join("");
+        keep_latest(&mut times, 4);
+        assert_eq!(names(&times), "abcd");
+        keep_latest(&mut times, 2);
+        assert_eq!(names(&times), "ad");
     }
 }
