@@ -183,11 +183,11 @@ pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingA
     let objects = chosen.as_ref().unwrap_or(&read.objects);
     let mut state = ClusterState::of(objects);
     whittle_snapshot::nominate_chosen(&mut state.nodes, &read.objects, read.settings.now);
-    let gate = |name| if read.settings.gate(name, false) { Gate::On } else { Gate::Off };
+    let gate = |on| if on { Gate::On } else { Gate::Off };
     let settings = disruption::Settings {
         solve: source::options(read, packing),
-        spot_to_spot: gate("SpotToSpotConsolidation"),
-        static_capacity: gate("StaticCapacity"),
+        spot_to_spot: gate(read.settings.gate("SpotToSpotConsolidation", false)),
+        static_capacity: gate(source::static_pools_apply(read)),
         unreadable_pools: read.unreadable_disruption.clone(),
         ..disruption::Settings::standard()
     };

@@ -252,6 +252,26 @@ fn verdicts_have_a_text_and_structured_details() {
     assert_eq!((used["verdict"].as_str(), used["detail"]["savings"].as_f64()), (Some("delete"), Some(0.8)));
 }
 
+/// A static NodePool that allows only large machines, and its small one.
+fn drifted_static() -> String {
+    let pool = pool("st", "{budgets: [{nodes: 100%}]}").replace("spec:\n", "spec:\n  replicas: 1\n");
+    let large = "requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [large]}]";
+    pool.replace("requirements: []", large) + &node("st-0", "st", "small", "aws:///a/i-st")
+}
+
+#[test]
+fn drift_of_a_static_pool_is_replaced_unless_its_gate_is_off() {
+    let answer = decided(&drifted_static(), CATALOG, PackingArg::Best);
+    let [command] = list(&answer, "commands") else { panic!("one command: {answer:#}") };
+    assert_eq!((command["reason"].as_str(), command["decision"].as_str()), (Some("Drifted"), Some("replace")));
+    assert_eq!(command["candidates"], serde_json::json!(["st-0"]));
+    let off = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plan-settings}\ndata: {featureGates: StaticCapacity=false}\n";
+    let answer = decided(&(drifted_static() + off), CATALOG, PackingArg::Best);
+    assert_eq!(list(&answer, "commands"), [] as [Value; 0]);
+    let kept = verdict(&answer, "st-0");
+    assert_eq!((kept["code"].as_str(), kept["drifted"].as_str()), (Some("StaticNodePool"), Some("RequirementsDrifted")));
+}
+
 const BUFFER: &str = "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {name: spare}\nspec: {podTemplateRef: {name: shape}, replicas: 1}\n---\n";
 const SHAPE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: shape}\ntemplate: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: '10'}}}]}}\n---\n";
 

@@ -228,11 +228,11 @@ impl Reading<'_> {
         }
         remarks.extend(market.assumptions.iter().cloned().map(Remark::note));
         if found.objects.node_overlays.is_empty() {
-            remarks.extend(statics::remarks(&found.objects, &market.types));
+            remarks.extend(statics::remarks(&found, &market.types));
         } else {
             let overlaid = with_overlays(&found, market.types.clone());
             remarks.extend(unused_overlays(&found, &market.types));
-            remarks.extend(statics::remarks(&found.objects, &overlaid));
+            remarks.extend(statics::remarks(&found, &overlaid));
             market.prices = market.prices.overlaid(&overlaid);
         }
         if !from_catalog {
@@ -320,6 +320,11 @@ fn unused_overlays(read: &Manifests, offered: &InstanceTypesByPool) -> Vec<Remar
 
 fn overlays_apply(read: &Manifests) -> bool {
     read.settings.gate("NodeOverlay", true)
+}
+
+/// Whether NodePools with `replicas` keep that many machines: by default, as in a cluster (ADR 0014).
+pub(crate) fn static_pools_apply(read: &Manifests) -> bool {
+    read.settings.gate("StaticCapacity", true)
 }
 
 /// The instance types with NodeOverlays applied, unless their feature gate is off.

@@ -2,6 +2,7 @@
 
 use super::offers::InstanceTypesByPool;
 use super::remarks::Remark;
+use super::{Manifests, static_pools_apply};
 use crate::money::{HOURS_A_MONTH, counted};
 use whittle_api::karpenter::NodePool;
 use whittle_api::{ClusterObjects, ObjectMeta, labels};
@@ -9,8 +10,12 @@ use whittle_model::requirements::{from_labels, from_requirements};
 use whittle_model::scheduling::InstanceTypes;
 use whittle_units::Price;
 
-/// A note for each static NodePool that has more or fewer machines than it keeps.
-pub(super) fn remarks(objects: &ClusterObjects, types: &InstanceTypesByPool) -> Vec<Remark> {
+/// A note for each static NodePool that has more or fewer machines than it keeps; none where the feature gate is off.
+pub(super) fn remarks(read: &Manifests, types: &InstanceTypesByPool) -> Vec<Remark> {
+    if !static_pools_apply(read) {
+        return Vec::new();
+    }
+    let objects = &read.objects;
     let remark = |pool: &NodePool| {
         let keeps = usize::try_from(pool.spec.replicas?).unwrap_or_default();
         let name = &pool.metadata.name;
@@ -84,6 +89,11 @@ mod tests {
 
     /// The same of a NodePool with these fields.
     fn remarks_with(fields: &str, has: usize) -> Vec<String> {
+        remarks_beside(fields, has, "")
+    }
+
+    /// The same beside other manifests.
+    fn remarks_beside(fields: &str, has: usize, others: &str) -> Vec<String> {
         let pool = format!(
             "{{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {{name: st}}, spec: {{{fields}, template: {{spec: \
              {{nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: a}}, requirements: [{{key: \
@@ -92,9 +102,9 @@ mod tests {
         );
         let node =
             |n: usize| format!("---\n{{apiVersion: v1, kind: Node, metadata: {{name: n-{n}, labels: {{karpenter.sh/nodepool: st}}}}}}\n");
-        let read = read_text("pool.yaml", &(pool + &(0..has).map(node).collect::<String>())).unwrap();
+        let read = read_text("pool.yaml", &(pool + &(0..has).map(node).collect::<String>() + others)).unwrap();
         let types = InstanceTypesByPool::from([("st".to_owned(), Arc::new(Offers::of_region("us-east-1").unwrap().into()))]);
-        remarks(&read.objects, &types).iter().map(ToString::to_string).collect()
+        remarks(&read, &types).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -110,6 +120,16 @@ mod tests {
             "note: NodePool \"st\" keeps 1 machine (spec.replicas) and has 3: 2 machines to remove, which the sums here do not count";
         assert_eq!(remarks_on(1, 3), [fewer]);
         assert!(remarks_on(3, 3).is_empty() && remarks_on(0, 0).is_empty());
+    }
+
+    #[test]
+    fn a_static_pool_that_a_gate_turns_off_launches_nothing() {
+        let gate = |on: bool| {
+            let settings = "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: plan-settings}, data: {featureGates: ";
+            remarks_beside("replicas: 3", 0, &format!("{settings}StaticCapacity={on}}}}}\n"))
+        };
+        assert!(gate(false).is_empty());
+        assert_eq!(gate(true), remarks_on(3, 0));
     }
 
     #[test]
