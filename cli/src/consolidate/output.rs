@@ -15,6 +15,9 @@ use whittle_units::Price;
 /// How many instance types of a replacement are named.
 const TYPES_NAMED: usize = 5;
 
+/// What is said instead of a replacement of a static NodePool, which lists none, and has no price yet.
+pub(super) const CHOSEN_AT_LAUNCH: &str = "of a type that is chosen at launch: counted at the price of its node";
+
 /// The bill after the commands of a decision.
 pub(super) fn after(now: &Bill, decision: &Decision) -> Bill {
     let saved: i128 = decision.commands.iter().map(|command| i128::from(command.savings.nanos())).sum();
@@ -112,7 +115,11 @@ pub(super) fn text(decision: &Decision, costs: &Costs) -> String {
             let _ = writeln!(out, "{title}{}: {command} ({})", command.method.reason(), saves(command));
             for claim in &command.replacements {
                 let types = first_named(claim.instance_types.as_slice(), TYPES_NAMED);
-                let _ = writeln!(out, "  + {} of {types}, from {}", claim.node_pool, claim.cheapest_price);
+                let _ = if claim.instance_types.is_empty() {
+                    writeln!(out, "  + {}, {CHOSEN_AT_LAUNCH}", claim.node_pool)
+                } else {
+                    writeln!(out, "  + {} of {types}, from {}", claim.node_pool, claim.cheapest_price)
+                };
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A disruption decision as a report.
 
-use super::output::together;
+use super::output::{CHOSEN_AT_LAUNCH, together};
 use crate::money::counted;
 use crate::plan::output::Costs;
 use crate::report::{Report, Section};
@@ -26,9 +26,9 @@ pub(super) fn report(decision: &Decision, costs: &Costs, remarks: &[Remark]) -> 
 }
 
 fn command(command: &Command) -> Vec<String> {
-    let replacements = command.replacements.iter().map(|claim| {
-        let first = claim.instance_types.first().map_or("no type", String::as_str);
-        format!("{first} from nodepool {} at {}", claim.node_pool, claim.cheapest_price)
+    let replacements = command.replacements.iter().map(|claim| match claim.instance_types.first() {
+        Some(first) => format!("{first} from nodepool {} at {}", claim.node_pool, claim.cheapest_price),
+        None => format!("one from nodepool {}, {CHOSEN_AT_LAUNCH}", claim.node_pool),
     });
     let replacements = replacements.collect::<Vec<_>>().join("; ");
     let savings = command.known_savings().map_or_else(|| "not known".to_owned(), |savings| savings.to_string());

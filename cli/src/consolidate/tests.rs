@@ -272,6 +272,15 @@ fn drift_of_a_static_pool_is_replaced_unless_its_gate_is_off() {
     assert_eq!((kept["code"].as_str(), kept["drifted"].as_str()), (Some("StaticNodePool"), Some("RequirementsDrifted")));
 }
 
+#[test]
+fn a_replacement_whose_type_is_chosen_at_launch_is_told_as_such() {
+    let read = read(&drifted_static());
+    let offered = catalog::for_all_pools(&read.objects, catalog::parse(CATALOG).unwrap());
+    let text = output::text(&decide(&read, &offered, PackingArg::Best), &Costs::default());
+    let told = "  + st, of a type that is chosen at launch: counted at the price of its node\n";
+    assert!(text.contains(told) && !text.contains("$0.0000"), "{text}");
+}
+
 const BUFFER: &str = "apiVersion: autoscaling.x-k8s.io/v1beta1\nkind: CapacityBuffer\nmetadata: {name: spare}\nspec: {podTemplateRef: {name: shape}, replicas: 1}\n---\n";
 const SHAPE: &str = "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: shape}\ntemplate: {spec: {containers: [{name: a, image: a, resources: {requests: {cpu: '10'}}}]}}\n---\n";
 
