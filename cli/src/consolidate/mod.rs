@@ -5,6 +5,7 @@ pub(crate) mod expiry;
 mod invalid_inputs;
 pub(crate) mod output;
 mod report;
+mod surplus;
 #[cfg(test)]
 mod tests;
 
@@ -73,9 +74,10 @@ fn answer(args: &ConsolidateArgs) -> Result<Answer, ReadError> {
         // An unreadable pod or budget might have protected a node.
         return Err(ReadError::BlocksDisruption);
     }
-    let expired = expiry::remarks(&read);
-    expired.iter().for_each(|remark| complain!("{remark}"));
-    read.remarks.extend(expired);
+    let mut ending = expiry::remarks(&read);
+    ending.extend(surplus::remarks(&read, &offered, args.packing));
+    ending.iter().for_each(|remark| complain!("{remark}"));
+    read.remarks.extend(ending);
     let started = Instant::now();
     let mut decision = decide(&read, &offered, args.packing);
     let elapsed = started.elapsed();
@@ -178,6 +180,11 @@ pub(crate) fn price_removals(decision: &mut Decision, read: &Manifests, prices: 
 /// The decision for manifests and instance types.
 #[must_use]
 pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingArg) -> Decision {
+    with_input(read, offered, packing, whittle_disruption::decide)
+}
+
+/// What a function of the disruption loop says of manifests and instance types.
+fn with_input<T>(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingArg, of: impl FnOnce(disruption::Input<'_>) -> T) -> T {
     let offered = source::with_overlays(read, offered.clone());
     let chosen = whittle_snapshot::with_chosen_nodes(&read.objects);
     let objects = chosen.as_ref().unwrap_or(&read.objects);
@@ -201,7 +208,7 @@ pub fn decide(read: &Manifests, offered: &InstanceTypesByPool, packing: PackingA
         workloads: &read.workloads.selectors,
     };
     let (facts, memory) = (facts(&cluster, &settings.solve, &buffers, &read.unlisted), Memory::default());
-    whittle_disruption::decide(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
+    of(disruption::Input { cluster, facts: &facts, memory: &memory, settings: &settings })
 }
 
 /// The number of buffer pods that a scheduling pass would place on each machine: in a cluster, one always precedes. And that the types of
