@@ -5,7 +5,7 @@ pub(crate) mod expiry;
 mod invalid_inputs;
 pub(crate) mod output;
 mod report;
-mod surplus;
+pub(crate) mod surplus;
 #[cfg(test)]
 mod tests;
 

@@ -224,7 +224,8 @@ fn present(
             let text = machine_text(&name, &plan, facts);
             let node = read.objects.nodes.iter().find(|node| node.metadata.name == name);
             let taints = node.map(|node| besides::startup_taints_line(node, &read.objects)).unwrap_or_default();
-            currency.shown(text + &taints + &consolidate::expiry::line(&name, &read))
+            let ends = consolidate::expiry::line(&name, &read) + &consolidate::surplus::line(&name, &read, &offered, packing);
+            currency.shown(text + &taints + &ends)
         }
     }))
 }
