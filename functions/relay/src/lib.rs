@@ -21,9 +21,9 @@ rights! {
     Queues: Queues,
 }
 
-/// Larger bodies are refused unread. An AdmissionReview of an Event is about 2 KB. That of an edited node class has the object before and
-/// after, and each has its user data twice if `kubectl apply` made it: 100 KB with the largest that EC2 takes. The API server's own bound is
-/// 3 MB.
+/// Larger bodies are refused unread. An AdmissionReview of an Event is about 2 KB. That of an edited node class has the object before
+/// and after, and each has its user data twice if `kubectl apply` made it: 100 KB with the largest that EC2 takes. The API server's own
+/// bound is 3 MB.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// What an answer tells of a refusal.
 const QUOTED_CHARS_MAX: usize = 200;
