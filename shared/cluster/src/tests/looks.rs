@@ -92,18 +92,26 @@ async fn attachments_are_newest_and_claims_of_volumes_are_read_only_beside_them(
     assert!(!attachments.iter().any(|head| head.contains("resourceVersion=0")), "a stale list could end the wait early");
 }
 
+/// The list of attachments, with the volume v at n1.
+fn one_attached() -> Answer {
+    Body("", br#"{"items":[{"metadata":{"name":"a"},"spec":{"nodeName":"n1","source":{"persistentVolumeName":"v"}}}]}"#.to_vec())
+}
+
+/// The list of pods, with one on n1 that has these volumes, in JSON and separated by commas.
+fn one_pod(volumes: &str) -> Answer {
+    let pod = format!(r#"{{"metadata":{{"name":"p","namespace":"a"}},"spec":{{"nodeName":"n1","volumes":[{volumes}]}}}}"#);
+    Body("", format!(r#"{{"items":[{pod}]}}"#).into_bytes())
+}
+
 /// Each would be a request, and the look would not end before the invocation does: the machine would run for ever.
 #[tokio::test]
 async fn of_a_pod_that_names_thousands_of_claims_those_of_attached_volumes_are_read() {
     let server = Server::answering(|_, head| match head {
-        head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => {
-            Body("", br#"{"items":[{"metadata":{"name":"a"},"spec":{"nodeName":"n1","source":{"persistentVolumeName":"v"}}}]}"#.to_vec())
-        }
+        head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => one_attached(),
         head if head.starts_with("GET /api/v1/pods?") => {
             let volume = |number: usize| format!(r#"{{"name":"v{number}","persistentVolumeClaim":{{"claimName":"c{number}"}}}}"#);
             let volumes = (0..5000).map(volume).collect::<Vec<_>>().join(",");
-            let pod = format!(r#"{{"metadata":{{"name":"p","namespace":"a"}},"spec":{{"nodeName":"n1","volumes":[{volumes}]}}}}"#);
-            Body("", format!(r#"{{"items":[{pod}]}}"#).into_bytes())
+            one_pod(&volumes)
         }
         head if head.starts_with("GET /api/v1/persistentvolumes/v ") => {
             Body("", br#"{"metadata":{"name":"v"},"spec":{"claimRef":{"namespace":"a","name":"c7"}}}"#.to_vec())
@@ -133,14 +141,11 @@ async fn a_look_for_a_decision_lists_no_attachments() {
 #[tokio::test]
 async fn what_cannot_be_a_name_is_that_of_an_absent_object_and_no_address() {
     let server = Server::answering(|_, head| match head {
-        head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => {
-            Body("", br#"{"items":[{"metadata":{"name":"a"},"spec":{"nodeName":"n1","source":{"persistentVolumeName":"v"}}}]}"#.to_vec())
-        }
+        head if head.starts_with("GET /apis/storage.k8s.io/v1/volumeattachments?") => one_attached(),
         head if head.starts_with("GET /api/v1/pods?") => {
             let volume = |name: &str, claim: &str| format!(r#"{{"name":"{name}","persistentVolumeClaim":{{"claimName":"{claim}"}}}}"#);
             let volumes = [volume("v", "my data"), volume("w", "../../b/secrets/x"), volume("x", &"x".repeat(70_000))].join(",");
-            let pod = format!(r#"{{"metadata":{{"name":"p","namespace":"a"}},"spec":{{"nodeName":"n1","volumes":[{volumes}]}}}}"#);
-            Body("", format!(r#"{{"items":[{pod}]}}"#).into_bytes())
+            one_pod(&volumes)
         }
         _ => Status(404, 0),
     });
