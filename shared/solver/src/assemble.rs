@@ -95,6 +95,8 @@ fn assemble<'a>(input: &'a Input<'a>, options: &'a Options, questions: Questions
         views: Map::default(),
         meant: Map::default(),
         followers: None,
+        divisions: Map::default(),
+        division_steps: 0,
         meter,
     };
     ReusableProblem { problem, simulated_from: pods.iter().map(|p| p.simulated_from).collect(), rejected, membership }

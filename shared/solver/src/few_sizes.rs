@@ -3,7 +3,8 @@
 /// More steps than this are left to the search: some milliseconds.
 const STEPS_MAX: u64 = 2_000_000;
 
-/// Machines and what they cost.
+/// Which machines take which pods.
+#[derive(Debug)]
 pub(crate) struct Division {
     /// By machine: how many pods of each size it takes.
     pub(crate) shares: Vec<Vec<usize>>,

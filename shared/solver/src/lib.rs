@@ -62,10 +62,14 @@ mod state; // what has been decided so far
 // Packing all pods, and improving on it.
 mod affinity_check; // required affinity where all pods have ended up
 mod bound; // what no plan can cost less than
-mod few_sizes; // how many pods of each size every machine takes
+mod few_sizes; // how many pods of each of a few sizes every machine takes
+mod grid; // what machines are best filled with, exactly
+mod knapsack; // what one machine is best filled with
 mod packing; // several packings compete
+mod patterns; // the same for some dozens of sizes
 mod refill; // fills a few machines again
 mod repack; // pods move between new machines
+mod simplex; // how many machines of each pattern
 
 // The result.
 mod alone; // a pod alone on a new machine

@@ -127,6 +127,11 @@ impl<const D: usize> TypePriceIndex<D> {
         }
     }
 
+    /// By type: its price, and what it has for pods.
+    pub(crate) fn priced(&self) -> impl Iterator<Item = (u64, Amounts<D>)> {
+        self.price.iter().copied().zip(self.net.iter().copied())
+    }
+
     /// The cheapest type with room for `need`.
     pub(crate) fn cheapest_for(&self, need: &Amounts<D>) -> Option<RankedPrice> {
         self.cheapest_within(need, &Bounds { from: RankId::at(0), most: u64::MAX, keep: 1 })

@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::catalog::{Catalog, Dims, Reservations, View};
+use super::few_sizes::Division;
 use super::hash::Map;
 use super::ids::{
     CatalogId, ClaimId, ClassId, DimId, GroupId, HostId, Id as _, IdVec, Key, MachineId, PodId, PoolId, SetId, TaintsId, TolerationId,
@@ -90,9 +91,16 @@ pub(crate) struct Problem<'a> {
     /// For explanations: pods without a place that later passes take, since their affinity selects pods which get one sooner; `None` if
     /// that was not looked for.
     pub(crate) followers: Option<Vec<PodId>>,
+    /// How pods are divided among machines.
+    pub(crate) divisions: Map<PodsBySize, Option<Rc<Division>>>,
+    /// How many steps it took to find these.
+    pub(crate) division_steps: u64,
     /// The work done on it.
     pub(crate) meter: Meter,
 }
+
+/// Pods for machines with equal requirements: what those of each size request, how many may share a machine, and how many there are.
+pub(crate) type PodsBySize = (PoolId, SetId, Vec<(Vec<i64>, usize, usize)>);
 
 /// A value that a pod asks of a NodePool, or one of a NodePool itself.
 pub(crate) type Asked = (CatalogId, Option<PoolId>, Key, Val);

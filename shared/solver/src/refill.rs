@@ -1,6 +1,7 @@
 //! Fills a few machines with given pods, each pod where it adds least to the price.
 
 use super::ids::{Id as _, IdVec, PodGroupId, PodId, RankId, SlotId};
+use super::knapsack::Size;
 use super::price_index::{Amounts, Bounds, RankedPrice, TypePriceIndex, fits_in, minus, plus};
 
 /// How many orders of pods are tried in turn.
@@ -35,12 +36,12 @@ pub(crate) struct GroupedPod {
     pub(crate) group: PodGroupId,
 }
 
-/// The sizes of pods.
-pub(crate) struct Sizes<const D: usize> {
-    /// What a pod of each size requests.
-    pub(crate) list: Vec<Amounts<D>>,
-    /// The size of each group's pods, by its position.
-    pub(crate) of: IdVec<PodGroupId, usize>,
+/// Which groups' pods count in a slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CountedHere {
+    None,
+    Only(PodGroupId),
+    Several,
 }
 
 /// A machine while it is being filled.
@@ -87,21 +88,48 @@ impl<'p, const D: usize> BinPacker<'p, D> {
         Self { price_index, pod_groups, size_ranks, slots, comparisons: 0, bins: Vec::new(), used: 0, pods: Vec::new(), order: Vec::new() }
     }
 
-    /// The sizes of all pods; `None` if some may not share machines as they like.
-    pub(crate) fn sizes(&self) -> Option<Sizes<D>> {
-        let mut list: Vec<Amounts<D>> = Vec::new();
-        let mut of = IdVec::new();
-        for group in self.pod_groups.iter() {
-            if !group.rules.is_empty() {
+    /// Pods by size, the largest first; `None` if there are more than `most` sizes, or if pods may not share machines with others than
+    /// those of their own group.
+    pub(crate) fn by_size(&self, pods: impl Iterator<Item = GroupedPod>, most: usize) -> Option<Vec<(Size<D>, Vec<GroupedPod>)>> {
+        let selected = self.groups_by_slot();
+        let mut out: Vec<(Size<D>, Vec<GroupedPod>)> = Vec::new();
+        let mut of: IdVec<PodGroupId, usize> = IdVec::new();
+        for (id, group) in self.pod_groups.enumerate() {
+            let mut size = Size { requests: group.requests, together: usize::MAX, pods: 0 };
+            for rule in &group.rules {
+                match selected[rule.slot] {
+                    CountedHere::None => {}
+                    CountedHere::Only(other) if other == id => size.together = size.together.min(rule.most as usize + 1),
+                    CountedHere::Only(_) | CountedHere::Several => return None,
+                }
+            }
+            let known = out.iter().position(|(known, _)| size.together == usize::MAX && *known == size);
+            of.push(known.unwrap_or(out.len()));
+            if known.is_none() {
+                out.push((size, Vec::new()));
+            }
+            if out.len() > most {
                 return None;
             }
-            let known = list.iter().position(|requests| *requests == group.requests);
-            of.push(known.unwrap_or(list.len()));
-            if known.is_none() {
-                list.push(group.requests);
+        }
+        pods.for_each(|pod| out[of[pod.group]].1.push(pod));
+        out.iter_mut().for_each(|(size, pods)| size.pods = pods.len());
+        out.retain(|(size, _)| size.pods > 0);
+        // Whichever way found the pods: equal sizes are divided equally.
+        out.sort_by(|(a, _), (b, _)| b.cmp(a));
+        Some(out)
+    }
+
+    /// By slot: which groups' pods count there.
+    fn groups_by_slot(&self) -> IdVec<SlotId, CountedHere> {
+        let mut out = IdVec::new();
+        out.reset(self.slots, CountedHere::None);
+        for (id, group) in self.pod_groups.enumerate() {
+            for slot in &group.counts {
+                out[*slot] = if out[*slot] == CountedHere::None { CountedHere::Only(id) } else { CountedHere::Several };
             }
         }
-        Some(Sizes { list, of })
+        out
     }
 
     /// The machines as they were last filled.

@@ -3,12 +3,15 @@
 //! Only claims of one NodePool with equal requirements exchange pods, so that no count changes except those by hostname. Pods
 //! with host ports, volumes or affinity by hostname stay where they are.
 
-use super::few_sizes;
+use super::few_sizes::{self, Division};
+use super::grid::Room;
 use super::hash::Map;
 use super::ids::{ClaimId, ClassId, GroupId, Id as _, IdVec, Key, PodGroupId, PodId, PoolId, RankId, SetId, SlotId};
 use super::intern::LabelsOf;
+use super::knapsack::Size;
 use super::limits;
 use super::objective;
+use super::patterns;
 use super::pod::{Class, Relaxation};
 use super::pools::min_values_met;
 use super::price_index::{Amounts, DIMS, RankedPrice, TypePriceIndex, amounts, minus, plus};
@@ -17,6 +20,7 @@ use super::refill::{Bin, BinPacker, GroupedPod, HostRule, PodGroup, SORT_ORDERS}
 use super::state::State;
 use super::topology::{Group, GroupKind};
 use std::cmp::Reverse;
+use std::rc::Rc;
 use whittle_api::objective::Objective;
 
 /// The smallest number of claims that are filled again together, and the number of group sizes from there on.
@@ -24,8 +28,8 @@ const GROUP_MIN: usize = 2;
 const GROUP_SIZES: usize = 5;
 /// Groups of claims with more pods than this are left alone: few have that many, and they are well filled.
 const PODS_MAX: usize = 400;
-/// Pods of more sizes are left to the search.
-const SIZES_MAX: usize = 6;
+/// Up to this many sizes, every way to divide the pods may be tried.
+const FEW_SIZES: usize = 6;
 /// Comparisons of a pod with a machine per unit of work.
 const COMPARISONS_PER_WORK: u64 = 11;
 /// After this many rounds without success, the search ends.
@@ -85,7 +89,7 @@ fn improve_part<const D: usize>(problem: &mut Problem<'_>, state: &mut State, pa
     let more = usize::from(problem.pools[pool].node_limit.is_none());
     let mut repacking = Repacking { problem, state, part, open_claims, packer, more };
     let before = repacking.price();
-    repacking.deal_pods_of_few_sizes();
+    repacking.deal_pods_by_size();
     repacking.exchange(budget);
     if more > 0 && objective != Objective::Fewest {
         repacking.divide_narrow_claims(before);
@@ -136,15 +140,14 @@ impl<const D: usize> Repacking<'_, '_, D> {
         self.open_claims.iter().map(|claim| claim.price).sum()
     }
 
-    /// Divides pods of few sizes among machines at the least cost by the objective, unless that raises their price.
-    fn deal_pods_of_few_sizes(&mut self) {
+    /// Divides pods of some dozens of sizes among machines at hardly more than the least cost by the objective, unless that raises
+    /// their price.
+    fn deal_pods_by_size(&mut self) {
+        let pods = self.open_claims.iter().flat_map(|claim| claim.pods.iter().copied());
+        let Some(by_size) = self.packer.by_size(pods, patterns::SIZES_MAX) else { return };
+        let (sizes, pods): (Vec<Size<D>>, Vec<Vec<GroupedPod>>) = by_size.into_iter().unzip();
+        let Some(division) = self.division(&sizes) else { return };
         let all: Vec<usize> = (0..self.open_claims.len()).collect();
-        let Some(sizes) = self.packer.sizes().filter(|sizes| sizes.list.len() <= SIZES_MAX) else { return };
-        let mut pods: Vec<Vec<GroupedPod>> = vec![Vec::new(); sizes.list.len()];
-        self.open_claims.iter().flat_map(|claim| &claim.pods).for_each(|pod| pods[sizes.of[pod.group]].push(*pod));
-        let counts: Vec<usize> = pods.iter().map(Vec::len).collect();
-        let Some(division) = few_sizes::division(&counts, |counts| self.cost_of(&sizes.list, counts)) else { return };
-        self.packer.comparisons += division.steps;
         let before: u64 = self.open_claims.iter().map(|claim| claim.price.saturating_add(self.risk(claim.price, &claim.need))).sum();
         let (old_price, machine_cost) = (self.price(), self.problem.pools[self.part.pool].machine_cost);
         let Some(price) = self.packer.deal(pods, &division.shares) else { return };
@@ -159,11 +162,34 @@ impl<const D: usize> Repacking<'_, '_, D> {
         }
     }
 
+    /// How many pods of each size every machine takes. All packings of the same pods have the same division, which is found once.
+    fn division(&mut self, sizes: &[Size<D>]) -> Option<Rc<Division>> {
+        let key = (self.part.pool, self.part.set, sizes.iter().map(|size| (size.requests.to_vec(), size.together, size.pods)).collect());
+        if let Some(known) = self.problem.divisions.get(&key) {
+            return known.clone();
+        }
+        let cost = |counts: &[usize]| self.cost_of(sizes, counts);
+        let counts: Vec<usize> = sizes.iter().map(|size| size.pods).collect();
+        let steps_max = patterns::STEPS_MAX.saturating_sub(self.problem.division_steps);
+        let few = if sizes.len() <= FEW_SIZES { few_sizes::division(&counts, cost) } else { None };
+        let room = |(cost, net)| Room { cost, net };
+        let found = few.or_else(|| patterns::division(sizes, self.packer.price_index.priced().map(room).collect(), cost, steps_max));
+        let steps = found.as_ref().map_or(0, |division| division.steps);
+        self.packer.comparisons += steps;
+        self.problem.division_steps += steps;
+        let found = found.map(Rc::new);
+        self.problem.divisions.insert(key, found.clone());
+        found
+    }
+
     /// What a machine for `counts` pods of each of `sizes` costs by the objective; `None` if no machine is large enough.
-    fn cost_of(&self, sizes: &[Amounts<D>], counts: &[usize]) -> Option<u64> {
-        let need = sizes.iter().zip(counts).fold([0; D], |need, (requests, count)| {
+    fn cost_of(&self, sizes: &[Size<D>], counts: &[usize]) -> Option<u64> {
+        if sizes.iter().zip(counts).any(|(size, count)| *count > size.together) {
+            return None;
+        }
+        let need = sizes.iter().zip(counts).fold([0; D], |need, (size, count)| {
             let count = i64::try_from(*count).unwrap_or(i64::MAX);
-            plus(&need, &requests.map(|each| each.saturating_mul(count)))
+            plus(&need, &size.requests.map(|each| each.saturating_mul(count)))
         });
         let RankedPrice { price, .. } = self.packer.price_index.cheapest_for(&need)?;
         Some(price.saturating_add(self.risk(price, &need)))
@@ -433,7 +459,7 @@ impl<const D: usize> GroupBuilder<'_, '_, D> {
     }
 
     fn build_group(&mut self, class: ClassId, relaxation: usize) -> Option<PodGroup<D>> {
-        let class = std::rc::Rc::clone(&self.problem.classes[class]);
+        let class = Rc::clone(&self.problem.classes[class]);
         let relaxation = class.relaxations.get(relaxation)?;
         let fixed = !class.ports.is_empty() || !class.volumes.is_empty() || !class.places.is_empty() || !class.avoids.is_empty();
         if fixed || self.is_pinned(&class, relaxation) || self.problem.merge(self.set, relaxation.full, LabelsOf::NewNode) != Some(self.set)

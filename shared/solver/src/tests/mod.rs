@@ -6,6 +6,7 @@ mod comparing;
 mod daemons;
 mod daemons_on_nodes;
 mod defaults;
+mod dividing;
 mod existing;
 mod following;
 mod growing;
