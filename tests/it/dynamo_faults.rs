@@ -201,14 +201,8 @@ async fn a_write_of_the_catalog_that_was_replaced_before_its_answer_came_removes
     let Some(ministack) = Ministack::start() else { return };
     let clock = FixedClock::new();
     let other = store(&ministack, clock).await;
-    let config = aws_sdk_dynamodb::Config::builder()
-        .http_client(Overtaken { wire: Wire::recording(), other, is_over: Arc::default() })
-        .behavior_version(BehaviorVersion::latest())
-        .endpoint_url(ministack.endpoint())
-        .region(Region::new(Ministack::REGION))
-        .credentials_provider(Credentials::new("testing", "testing", None, None, "tests"))
-        .build();
-    let overtaken = DynamoStore::new(Client::from_conf(config), TABLE, Arc::new(clock));
+    let client_of_run = client_over(&ministack, Overtaken { wire: Wire::recording(), other, is_over: Arc::default() });
+    let overtaken = DynamoStore::new(client_of_run, TABLE, Arc::new(clock));
     let outcome = overtaken.put_catalog(&catalog(2), Revision::ABSENT).await;
     assert!(matches!(outcome, Err(StoreError::Conflict { .. })), "{outcome:?}");
     // What is cached of parts does not count.

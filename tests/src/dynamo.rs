@@ -4,7 +4,8 @@ use crate::clock::FixedClock;
 use crate::ministack::Ministack;
 use crate::wire::Wire;
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, Region};
+use aws_sdk_dynamodb::config::retry::{RetryPartition, TokenBucket};
+use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, HttpClient, Region};
 use aws_sdk_dynamodb::types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType};
 use std::sync::Arc;
 use whittle_dynamo::DynamoStore;
@@ -18,11 +19,15 @@ pub fn client(ministack: &Ministack) -> Client {
     client_over(ministack, Wire::recording())
 }
 
-/// A client whose requests go through this wire.
+/// A client whose requests go through this HTTP client.
+///
+/// The SDK would give all clients of a service and region one quota of retries, which faults of one test use up for those beside it, and
+/// which concurrent retries of one client do not give back. How often a call is tried is up to the store alone.
 #[must_use]
-pub fn client_over(ministack: &Ministack, wire: Wire) -> Client {
+pub fn client_over(ministack: &Ministack, http: impl HttpClient + 'static) -> Client {
     let config = Config::builder()
-        .http_client(wire)
+        .http_client(http)
+        .retry_partition(RetryPartition::custom("tests").token_bucket(TokenBucket::unlimited()).build())
         .behavior_version(BehaviorVersion::latest())
         .endpoint_url(ministack.endpoint())
         .region(Region::new(Ministack::REGION))
