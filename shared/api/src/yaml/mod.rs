@@ -316,9 +316,14 @@ fn with_merged(mut own: Vec<Entry>, merged: Vec<Node>) -> Vec<Entry> {
     own
 }
 
+fn is_binary(tag: &Tag) -> bool {
+    tag.suffix_in_namespace("tag:yaml.org,2002:").as_deref() == Some("binary")
+}
+
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Scalar, String> {
     match tag.map(Tag::core_suffix) {
-        // What has another tag, such as `!!binary`, `!!timestamp` or `!` alone, is the text that it is.
+        Some(None) if tag.is_some_and(is_binary) => return Scalar::binary(text),
+        // What has another tag, such as `!!timestamp` or `!` alone, is the text that it is.
         Some(Some("str") | None) => return Ok(Scalar::Text(text.to_owned())),
         Some(Some("null")) => return Ok(Scalar::Null),
         Some(Some(kind @ ("int" | "float" | "bool"))) => {

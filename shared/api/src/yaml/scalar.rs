@@ -1,6 +1,11 @@
 //! Plain scalars by the rules of YAML 1.1, as kubectl and the API server's tools parse them.
 
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
 use serde_json::{Number, Value};
+
+/// Base64 as Go decodes it: with padding, whatever the bits after the last byte are.
+const BASE64: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar {
@@ -23,6 +28,14 @@ impl Scalar {
             }
             _ => number(text).unwrap_or_else(|| Self::Text(text.to_owned())),
         })
+    }
+
+    /// Decodes what is tagged as `!!binary`. Each byte that is not UTF-8 becomes a replacement character, because JSON cannot express it.
+    pub(crate) fn binary(text: &str) -> Result<Self, String> {
+        let letters: String = text.chars().filter(|letter| !matches!(letter, '\r' | '\n')).collect();
+        let bytes = BASE64.decode(letters).map_err(|error| format!("what is tagged as binary is no base64: {error}"))?;
+        let replaced = |invalid: &[u8]| invalid.iter().map(|_| char::REPLACEMENT_CHARACTER).collect::<String>();
+        Ok(Self::Text(bytes.utf8_chunks().map(|chunk| chunk.valid().to_owned() + &replaced(chunk.invalid())).collect()))
     }
 
     /// The scalar as the key of a map.

@@ -45,7 +45,19 @@ fn a_merge_key_without_fields_to_merge_is_an_error_and_one_in_quotes_is_a_key() 
 
 #[test]
 fn what_has_a_tag_that_json_does_not_know_is_text() {
-    check("[!foo 5, ! yes, !!timestamp 2026, !!binary 0x10, !!str ~]", json!(["5", "yes", "2026", "0x10", "~"]));
+    check("[!foo 5, ! yes, !!timestamp 2026, !!str ~]", json!(["5", "yes", "2026", "~"]));
+}
+
+/// By sigs.k8s.io/yaml, which kubectl reads manifests with.
+#[test]
+fn what_is_tagged_as_binary_is_decoded_and_other_base64_is_not() {
+    check("- !!binary aGk=\n- !!binary 'aGk='\n- !<tag:yaml.org,2002:binary> aGk=\n- aGk=", json!(["hi", "hi", "hi", "aGk="]));
+    check("a: !!binary |\n  aG\n  k=\n!!binary aGk=: 1", json!({"a": "hi", "hi": 1}));
+    check("[!!binary aGl=, !!binary '', !!binary 0x10, !!binary 4oJh]", json!(["hi", "", "\u{fffd}\u{1d}t", "\u{fffd}\u{fffd}a"]));
+    for text in ["a: !!binary aGk", "a: !!binary aGk==", "a: !!binary a b="] {
+        let error = documents(text).unwrap_err();
+        assert!(error.message.contains("is no base64") && !error.of_syntax, "{text}: {error}");
+    }
 }
 
 #[test]
