@@ -26,12 +26,12 @@ impl PodSelection {
     /// The pods that one term of a pod in `namespace` selects.
     pub(crate) fn of(term: &PodAffinityTerm, namespace: &str, namespaces: &[Namespace]) -> Self {
         let scope = match &term.namespace_selector {
-            None if term.namespaces.is_empty() => Scope::Only(BTreeSet::from([namespace.to_owned()])),
-            None => Scope::Only(term.namespaces.iter().cloned().collect()),
+            None if term.namespaces.is_empty() => Scope::Only(Rc::new(BTreeSet::from([namespace.to_owned()]))),
+            None => Scope::Only(Rc::new(term.namespaces.iter().cloned().collect())),
             Some(selector) if *selector == LabelSelector::default() => Scope::All,
             Some(selector) => {
                 let named = namespaces.iter().filter(|n| selector.matches(&n.metadata.labels)).map(|n| n.metadata.name.clone());
-                Scope::Only(named.chain(term.namespaces.iter().cloned()).collect())
+                Scope::Only(Rc::new(named.chain(term.namespaces.iter().cloned()).collect()))
             }
         };
         Self { scope, selector: term.label_selector.clone().map(|selector| Rc::new(canonical(selector))), terminating: false }
@@ -60,7 +60,7 @@ impl PodSelection {
         for Self { scope, selector, .. } in others.iter().map(|term| Self::of(term, namespace, namespaces)) {
             all.scope = match (all.scope, scope) {
                 (Scope::All, only) | (only, Scope::All) => only,
-                (Scope::Only(one), Scope::Only(other)) => Scope::Only(one.intersection(&other).cloned().collect()),
+                (Scope::Only(one), Scope::Only(other)) => Scope::Only(Rc::new(one.intersection(&other).cloned().collect())),
             };
             joint = joint.zip(selector).map(|(mut joint, more)| {
                 joint.match_expressions.extend_from_slice(&more.match_expressions);
@@ -98,6 +98,8 @@ pub(crate) struct Groups {
     identities: IdVec<GroupId, Identity>,
     id_of: Map<Identity, GroupId>,
     owners: IdVec<GroupId, Owner>,
+    /// The sets of namespaces that groups look at, each once.
+    scopes: BTreeSet<Rc<BTreeSet<String>>>,
     label_sets: IdVec<LabelsId, LabelSet>,
     /// By namespace, then labels.
     label_set_of: Map<String, Map<BTreeMap<String, String>, LabelsId>>,
@@ -113,13 +115,19 @@ impl Groups {
         id
     }
 
-    fn id(&mut self, identity: Identity, namespace: &str) -> GroupId {
+    fn id(&mut self, mut identity: Identity, namespace: &str) -> GroupId {
         if let Some(&id) = self.id_of.get(&identity) {
             let owners = &mut self.owners[id].namespaces;
             if !owners.contains(namespace) {
                 owners.insert(namespace.to_owned());
             }
             return id;
+        }
+        if let Scope::Only(namespaces) = &mut identity.selects.scope {
+            match self.scopes.get(namespaces) {
+                Some(known) => *namespaces = Rc::clone(known),
+                None => _ = self.scopes.insert(Rc::clone(namespaces)),
+            }
         }
         let id = self.identities.push(identity.clone());
         self.owners.push(Owner { namespaces: BTreeSet::from([namespace.to_owned()]), runs: false });
@@ -160,7 +168,7 @@ impl Groups {
             kind,
             key: names.key(&constraint.topology_key),
             selects: PodSelection {
-                scope: Scope::Only(BTreeSet::from([namespace.to_owned()])),
+                scope: Scope::Only(Rc::new(BTreeSet::from([namespace.to_owned()]))),
                 selector: selector.map(|selector| Rc::new(canonical(selector))),
                 terminating: false,
             },
@@ -296,5 +304,30 @@ impl SelectingGroups {
 
     pub(crate) fn by(&self, labels: LabelsId) -> Option<&Selectors> {
         self.0.get(labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn groups_that_look_at_equal_namespaces_have_one_list_of_them() {
+        let namespaces = ["one", "two", "three"].map(|name| {
+            let team = if name == "three" { "b" } else { "a" };
+            serde_json::from_value::<Namespace>(json!({"metadata": {"name": name, "labels": {"team": team}}})).unwrap()
+        });
+        let (mut groups, mut names) = (Groups::default(), Names::default());
+        for (app, team) in [("web", "a"), ("db", "a"), ("web", "b")] {
+            let labelled = |key: &str, value: &str| json!({"matchLabels": {key: value}});
+            let term = json!({"labelSelector": labelled("app", app), "namespaceSelector": labelled("team", team)});
+            let selects = PodSelection::of(&serde_json::from_value(term).unwrap(), "one", &namespaces);
+            groups.term(GroupKind::Anti, ("one", labels::ZONE), selects, None, &mut names);
+        }
+        let scopes: Vec<&Scope> = groups.identities.iter().map(|identity| &identity.selects.scope).collect();
+        let [Scope::Only(web), Scope::Only(db), Scope::Only(other)] = scopes[..] else { panic!("{scopes:?}") };
+        assert!(Rc::ptr_eq(web, db) && web.iter().eq(["one", "two"]), "{scopes:?}");
+        assert!(other.iter().eq(["three"]), "{scopes:?}");
     }
 }

@@ -10,6 +10,7 @@ use super::ids::{IdVec, LabelsId};
 use super::meter::{self, Meter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
+use std::rc::Rc;
 use whittle_api::LabelSelector;
 
 /// A namespace with the labels of a pod in it.
@@ -22,7 +23,8 @@ pub(crate) struct LabelSet {
 /// Which namespaces a group looks at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Scope {
-    Only(BTreeSet<String>),
+    /// Shared by groups that look at the same ones: there may be thousands of both.
+    Only(Rc<BTreeSet<String>>),
     All,
 }
 
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(scans(&selector(expression("tier", "NotIn", &["b"]))), 1 + sets.len(), "no value narrows it");
         assert_eq!(scans(&selector(expression("app", "In", &["a"]))), 1 + 8, "four in each namespace");
         assert_eq!(index.matches(None, &Scope::All), 0);
-        let scopes = [Scope::All, Scope::Only(BTreeSet::from(["two".to_owned(), "nowhere".to_owned()]))];
+        let scopes = [Scope::All, Scope::Only(Rc::new(BTreeSet::from(["two".to_owned(), "nowhere".to_owned()])))];
         for chosen in 0..1 << parts.len() {
             let match_expressions = parts.iter().enumerate().filter(|(n, _)| chosen >> n & 1 == 1).map(|(_, part)| part.clone()).collect();
             let selector = LabelSelector { match_expressions, match_labels: BTreeMap::new() };
