@@ -125,14 +125,31 @@ fn is_of_a_service(namespace: &Value) -> bool {
 
 /// A text with parameters or without, as it is in the template.
 fn substituted(value: &Value) -> &str {
-    value["Fn::Sub"].as_str().or_else(|| value.as_str()).unwrap_or_default()
+    let text = &value["Fn::Sub"];
+    text.as_str().or_else(|| text[0].as_str()).or_else(|| value.as_str()).unwrap_or_default()
 }
 
-/// Errors of a dashboard: a search's schema, or a list of namespace, metric and dimensions, with a fixed namespace.
+/// Errors of a dashboard: a search's schema, or a list of namespace, metric and dimensions, with a fixed namespace; and searches that find
+/// metrics of others, or none.
 fn check_dashboard(body: &Value) -> Vec<String> {
     let text = substituted(body).replace('\\', "");
     let fixed = [format!("{{{NAMESPACE},"), format!("\"{NAMESPACE}\"")].into_iter().filter(|fixed| text.contains(fixed));
-    fixed.map(|fixed| format!("shows metrics of `{fixed}`; write {OWN}, in quotes, the stack's own namespace")).collect()
+    let fixed = fixed.map(|fixed| format!("shows metrics of `{fixed}`; write {OWN}, in quotes, the stack's own namespace"));
+    let searches = text.split("SEARCH('").skip(1).filter_map(inexact);
+    let searches = searches.map(|terms| format!("searches for `{terms}`; write {CLUSTER}=\"…\", with a whole name, or name the metrics"));
+    fixed.chain(searches).collect()
+}
+
+/// The terms of a search that does not compare each dimension with a whole value: CloudWatch finds a term without a dimension in all of
+/// them, and one without quotes in parts of values. In quotes it is a whole value, and no function has the name of the stack alone.
+fn inexact(search: &str) -> Option<&str> {
+    let (search, _) = search.split_once('\'')?;
+    let terms = search.split_once("} ").map_or(search, |(_, terms)| terms);
+    let is_exact = |term: &str| {
+        let value = term.split_once('=').and_then(|(_, value)| unquoted(value));
+        value.is_some_and(|value| !value.contains("${AWS::StackName}"))
+    };
+    (!terms.split_whitespace().all(is_exact)).then_some(terms)
 }
 
 /// The metric and the dimensions of a query.
@@ -242,6 +259,44 @@ mod tests {
             assert!(found.len() == 1 && found[0].starts_with("Overview ") && found[0].contains(OWN), "{text}: {found:?}");
         }
         assert_eq!(shown(r#"["${MetricsNamespace}", "x"], "{\"${MetricsNamespace}\",cluster} y""#), Vec::<String>::new());
+    }
+
+    /// Two stacks may be named `whittle` and `whittle-dev`, and a cluster like a function.
+    #[test]
+    fn a_search_for_anything_but_whole_values_of_dimensions_is_reported() {
+        let shown = |terms: &str| {
+            let text = format!(r#""SEARCH('{{AWS/Lambda,FunctionName}} {terms}', 'Sum', 60)""#).replace('"', "\\\"");
+            check_dashboard(&json!({"Fn::Sub": [text, {"TableName": {"Ref": "Table"}}]}))
+        };
+        assert_eq!(shown(r#"MetricName="Errors" FunctionName="${Sweep}""#), Vec::<String>::new());
+        for terms in [
+            r#"MetricName="Errors" whittle"#,
+            r#"MetricName="Errors" "whittle-dev-Sweep""#,
+            r#"MetricName="Errors" FunctionName=whittle"#,
+            r#"FunctionName="${AWS::StackName}""#,
+        ] {
+            let found = shown(terms);
+            assert!(found.len() == 1 && found[0].contains(terms), "{terms}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_dashboard_shows_every_function_and_queue() {
+        let template = std::fs::read_to_string(workspace::root().join("template.yaml")).expect("it exists");
+        let (_, dashboard) = template.split_once("DashboardBody:").expect("it has a dashboard");
+        let lines: Vec<&str> = template.lines().collect();
+        let mut shown = 0;
+        for pair in lines.windows(2) {
+            let attribute = match pair[1] {
+                "    Type: AWS::Serverless::Function" => "",
+                "    Type: AWS::SQS::Queue" => ".QueueName",
+                _ => continue,
+            };
+            let name = pair[0].trim().trim_end_matches(':');
+            assert!(dashboard.contains(&format!("\"${{{name}{attribute}}}\"")), "{name} is not on the dashboard");
+            shown += 1;
+        }
+        assert!(shown > 20, "{shown}");
     }
 
     #[test]
