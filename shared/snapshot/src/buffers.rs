@@ -7,7 +7,7 @@ use whittle_api::karpenter::CapacityBuffer;
 use whittle_claims::{Claim, Phase, Stored};
 use whittle_model::scheduling::PodRef;
 use whittle_ports::{Clock, ClusterError, HandleError, Ports, WorkloadReader, concurrently};
-use whittle_solver::buffers::{Buffer, Unresolved, limit_pods, limit_sources, resolve_all, source_of};
+use whittle_solver::buffers::{Buffer, MeasuredSource, Unresolved, limit_pods, limit_sources, resolve_all, source_of};
 use whittle_units::{ClusterName, Timestamp};
 
 /// The buffers of a cluster.
@@ -50,7 +50,7 @@ impl Buffers {
 }
 
 /// Resolves buffers through their references. One that cannot be resolved gets a condition in its status. Each object is asked for once,
-/// several at a time: whoever may create buffers may create thousands.
+/// several at a time, and measured once: whoever may create buffers may create thousands.
 pub(crate) async fn read<P: Ports<Cluster: WorkloadReader>>(
     ports: P,
     cluster: &ClusterName,
@@ -68,8 +68,10 @@ pub(crate) async fn read<P: Ports<Cluster: WorkloadReader>>(
     for (key, answer) in asked.into_iter().zip(answers) {
         found.insert(key, answer?);
     }
+    let measured: BTreeMap<_, _> =
+        found.iter().map(|(key, answer)| (*key, answer.as_ref().map(MeasuredSource::of).map_err(Unresolved::clone))).collect();
     let with_source = buffers.into_iter().map(|buffer| {
-        let known = source_of(buffer).and_then(|(kind, name)| match found.get(&(buffer.metadata.namespace.as_str(), kind, name)) {
+        let known = source_of(buffer).and_then(|(kind, name)| match measured.get(&(buffer.metadata.namespace.as_str(), kind, name)) {
             Some(known) => known.as_ref().map_err(Unresolved::clone),
             None => Err(Unresolved::beyond_limit()),
         });

@@ -13,7 +13,7 @@ use whittle_api::karpenter::{BufferReference, CapacityBuffer};
 use whittle_api::{ConditionStatus, Shared};
 use whittle_model::pods::{effective_requests, is_virtual, virtual_pods};
 use whittle_model::scheduling::{Plan, PodRef, Reason};
-use whittle_units::Timestamp;
+use whittle_units::{Resources, Timestamp};
 
 /// Limit on the virtual pods of one buffer, so that a typing error does not consume the time of the whole pass.
 const REPLICAS_MAX: i64 = 5000;
@@ -52,6 +52,28 @@ impl Unresolved {
             "all buffers of a cluster together have their pods of no more than {SOURCES_MAX} templates and workloads, which namespaces \
              share evenly; let several buffers name one"
         ))
+    }
+}
+
+/// The object that defines the pods of buffers, and what follows from it alone: thousands may name one, and it may be long.
+#[derive(Clone, Debug)]
+pub struct MeasuredSource<'a> {
+    source: &'a PodSource,
+    /// As how many each of its pods counts.
+    weight: usize,
+    /// What each of its pods asks for.
+    requests: Resources,
+    /// That its pods ask for less than real ones.
+    understated: String,
+}
+
+impl<'a> MeasuredSource<'a> {
+    /// Measures an object.
+    #[must_use]
+    pub fn of(source: &'a PodSource) -> Self {
+        let pod = Pod { spec: source.template.spec.clone(), ..Pod::default() };
+        let understated = understated(&source.template.spec);
+        Self { source, weight: weight(&source.template), requests: effective_requests(&pod), understated }
     }
 }
 
@@ -215,10 +237,10 @@ pub fn source_of(buffer: &CapacityBuffer) -> Result<(PodSourceKind, &str), Unres
 
 /// Computes the status and the virtual pods of all buffers of a cluster from their sources. No pod is made beyond the limit.
 #[must_use]
-pub fn resolve_all(buffers: &[(&CapacityBuffer, Result<&PodSource, Unresolved>)], now: Timestamp) -> Vec<Buffer> {
-    let wanted = |buffer: &CapacityBuffer, source: &PodSource| {
+pub fn resolve_all(buffers: &[(&CapacityBuffer, Result<&MeasuredSource<'_>, Unresolved>)], now: Timestamp) -> Vec<Buffer> {
+    let wanted = |buffer: &CapacityBuffer, source: &MeasuredSource<'_>| {
         let pods = replicas(buffer, source).min(REPLICAS_MAX);
-        usize::try_from(pods).unwrap_or_default() * weight(&source.template)
+        usize::try_from(pods).unwrap_or_default() * source.weight
     };
     let wanted: Vec<(String, usize)> = buffers
         .iter()
@@ -231,11 +253,12 @@ pub fn resolve_all(buffers: &[(&CapacityBuffer, Result<&PodSource, Unresolved>)]
 /// Computes the buffer's status and virtual pods from its source.
 #[must_use]
 pub fn resolve(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>, now: Timestamp) -> Buffer {
-    resolve_within(buffer, source, usize::MAX, now)
+    let measured = source.map(MeasuredSource::of);
+    resolve_within(buffer, measured.as_ref().map_err(|unresolved| *unresolved), usize::MAX, now)
 }
 
 /// The same of a buffer with this share of the limit.
-fn resolve_within(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolved>, share: usize, now: Timestamp) -> Buffer {
+fn resolve_within(buffer: &CapacityBuffer, source: Result<&MeasuredSource<'_>, &Unresolved>, share: usize, now: Timestamp) -> Buffer {
     let mut object = buffer.clone();
     object.status.provisioning_strategy = Some(buffer.spec.provisioning_strategy.clone().unwrap_or_else(|| DEFAULT_STRATEGY.to_owned()));
     let source = match source {
@@ -246,17 +269,17 @@ fn resolve_within(buffer: &CapacityBuffer, source: Result<&PodSource, &Unresolve
             return Buffer { object, pods: Vec::new(), asked_for: 0, weight: 1, shortfall: String::new(), understated: String::new() };
         }
     };
-    let (asked_for, weight) = (replicas(buffer, source), weight(&source.template));
+    let (asked_for, weight) = (replicas(buffer, source), source.weight);
     let shared = i64::try_from(share / weight).unwrap_or(i64::MAX);
     let kept = asked_for.min(REPLICAS_MAX).min(shared);
     let status = &mut object.status;
     status.replicas = Some(i32::try_from(kept).unwrap_or(i32::MAX));
     let template = buffer.spec.pod_template_ref.as_ref();
     status.pod_template_ref = template.map(|template| BufferReference { name: template.name.clone(), ..BufferReference::default() });
-    status.pod_template_generation = template.and(source.generation);
-    let understated = if kept == 0 { String::new() } else { understated(&source.template.spec) };
+    status.pod_template_generation = template.and(source.source.generation);
+    let understated = if kept == 0 { String::new() } else { source.understated.clone() };
     conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &understated, now);
-    let pods = virtual_pods(&object, &source.template);
+    let pods = virtual_pods(&object, &source.source.template);
     let mut resolved = Buffer { object, pods, asked_for, weight, shortfall: String::new(), understated };
     if kept < asked_for.min(REPLICAS_MAX) {
         resolved.falls_short(&beyond_share(weight), now);
@@ -281,18 +304,16 @@ fn weight(template: &PodTemplate) -> usize {
 
 /// Number of virtual pods: the larger of `replicas` and the percentage, at most what the limits allow; or what the
 /// limits allow if nothing else is given.
-fn replicas(buffer: &CapacityBuffer, source: &PodSource) -> i64 {
+fn replicas(buffer: &CapacityBuffer, source: &MeasuredSource<'_>) -> i64 {
     let spec = &buffer.spec;
     let number = spec.replicas.map(i64::from);
     let share = spec.percentage.filter(|_| spec.scalable_ref.is_some()).map(|percent| {
-        let (percent, of) = (i64::from(percent.max(0)), i64::from(source.replicas.max(0)));
+        let (percent, of) = (i64::from(percent.max(0)), i64::from(source.source.replicas.max(0)));
         (percent * of + 99) / 100
     });
     let wanted = number.max(share);
-    let pod = Pod { spec: source.template.spec.clone(), ..Pod::default() };
-    let requests = effective_requests(&pod);
     let each = |(name, amount): (&str, whittle_units::Quantity)| {
-        let request = requests.get(name).milli();
+        let request = source.requests.get(name).milli();
         (request > 0).then(|| amount.milli().max(0) / request)
     };
     let limit = spec.limits.iter().filter_map(each).min();

@@ -167,10 +167,14 @@ fn all_buffers_at_once_have_what_each_has_after_the_limit() {
     let sizes = [("a", "a", 7000), ("b", "a", 5000), ("c", "a", 2), ("d", "b", 4000), ("e", "c", 0)];
     let (buffers, source): (Vec<CapacityBuffer>, PodSource) = (sizes.iter().map(named).collect(), source(1));
     let missing = Unresolved::missing(PodSourceKind::PodTemplate, "web");
-    let mut asked: Vec<_> = buffers.iter().map(|buffer| (buffer, Ok(&source))).collect();
+    let measured = MeasuredSource::of(&source);
+    let mut asked: Vec<_> = buffers.iter().map(|buffer| (buffer, Ok(&measured))).collect();
     asked[4].1 = Err(missing);
     let at_once = resolve_all(&asked, now());
-    let mut one_by_one: Vec<Buffer> = asked.iter().map(|(buffer, source)| resolve(buffer, source.as_ref().copied(), now())).collect();
+    let alone = |buffer: &CapacityBuffer, found: &Result<&MeasuredSource<'_>, Unresolved>| {
+        resolve(buffer, found.as_ref().map(|measured| measured.source), now())
+    };
+    let mut one_by_one: Vec<Buffer> = asked.iter().map(|(buffer, found)| alone(buffer, found)).collect();
     limit_pods(&mut one_by_one, now());
     assert_eq!(at_once, one_by_one);
     assert_eq!(at_once.iter().map(|buffer| buffer.pods.len()).collect::<Vec<_>>(), [2999, 2999, 2, 4000, 0]);
@@ -184,12 +188,12 @@ fn pods_of_a_long_template_count_as_many() {
     let template = json!({"spec": {"nodeSelector": {"disk": "x".repeat(40_960)}, "containers": [{"name": "c"}]}});
     let long = PodSource { template: serde_json::from_value(template).unwrap(), replicas: 1, generation: None };
     let wide = buffer(json!({"podTemplateRef": {"name": "web"}, "replicas": 5000}));
-    let [kept]: [Buffer; 1] = resolve_all(&[(&wide, Ok(&long))], now()).try_into().unwrap();
+    let [kept]: [Buffer; 1] = resolve_all(&[(&wide, Ok(&MeasuredSource::of(&long)))], now()).try_into().unwrap();
     assert_eq!(kept.pods.len(), 909, "10,000 by 11");
     assert!(kept.shortfall.contains("no more than 10000 (a pod of this template counts as 11, for its affinity"), "{}", kept.shortfall);
     let template = json!({"spec": {"containers": [{"name": "c".repeat(40_960)}]}});
     let shared = PodSource { template: serde_json::from_value(template).unwrap(), replicas: 1, generation: None };
-    let [kept]: [Buffer; 1] = resolve_all(&[(&wide, Ok(&shared))], now()).try_into().unwrap();
+    let [kept]: [Buffer; 1] = resolve_all(&[(&wide, Ok(&MeasuredSource::of(&shared)))], now()).try_into().unwrap();
     assert_eq!((kept.pods.len(), kept.shortfall.as_str()), (5000, ""), "its pods share their containers");
 }
 
