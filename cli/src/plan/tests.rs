@@ -393,6 +393,17 @@ fn a_buffer_whose_template_has_limits_alone_is_warned_of() {
     assert!(told("{requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 1}}").is_empty());
 }
 
+#[test]
+fn a_buffer_whose_limits_are_of_nothing_that_its_template_requests_is_warned_of() {
+    let limited = BUFFER.replace("replicas: 2", "limits: {nvidia.com/gpu: 4}");
+    let read = source::read_text("in.yaml", &joined(&[POOL, &limited, SHAPE])).unwrap();
+    let (buffers, told) = read.workloads.resolved(read.settings.now);
+    assert!(buffers[0].pods.is_empty());
+    let expected =
+        "CapacityBuffer default/spare: it has no pods, for the template requests nothing of what spec.limits has (nvidia.com/gpu)";
+    assert!(matches!(told.as_slice(), [only] if only.starts_with(expected)), "{told:?}");
+}
+
 /// No pod of a buffer is created, so that no LimitRange completes it.
 #[test]
 fn a_buffer_keeps_no_room_for_what_a_limit_range_gives_and_says_so() {

@@ -263,6 +263,8 @@ impl WorkloadManifests {
         unresolved.extend(short.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.shortfall)));
         let understated = resolved.iter().filter(|buffer| !buffer.pods.is_empty() && !buffer.understated.is_empty());
         unresolved.extend(understated.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.understated)));
+        let unlimited = resolved.iter().filter(|buffer| !buffer.unlimited.is_empty());
+        unresolved.extend(unlimited.map(|buffer| format!("CapacityBuffer {}: {}", buffer.object.metadata.key(), buffer.unlimited)));
         (resolved, unresolved)
     }
 

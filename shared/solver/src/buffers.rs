@@ -23,6 +23,10 @@ const PODS_MAX: usize = 10_000;
 const POD_BYTES: usize = 4096;
 /// Limit on the objects that define the pods of all buffers of a cluster: each is asked for alone, before every decision.
 const SOURCES_MAX: usize = 1000;
+/// Resources that a message names. An API server refuses the whole status for a message of more than 32,768 characters.
+const NAMED_MAX: usize = 10;
+/// Characters of a text of the user's that a message repeats: no name of a resource is longer.
+const SHOWN_MAX: usize = 317;
 /// The default provisioning strategy.
 const DEFAULT_STRATEGY: &str = "buffer.x-k8s.io/active-capacity";
 
@@ -43,7 +47,7 @@ impl Unresolved {
     #[must_use]
     pub fn missing(kind: PodSourceKind, name: &str) -> Self {
         let reason = if kind == PodSourceKind::PodTemplate { "PodTemplateNotFound" } else { "ScalableRefNotFound" };
-        Self { reason, message: format!("there is no {} {name:?} in the buffer's namespace", kind.as_str()) }
+        Self { reason, message: format!("there is no {} {:?} in the buffer's namespace", kind.as_str(), shown(name)) }
     }
     /// The object is beyond the limit.
     #[must_use]
@@ -92,6 +96,8 @@ pub struct Buffer {
     pub shortfall: String,
     /// That its pods ask for less than real ones of its template; empty if they ask for as much.
     pub understated: String,
+    /// That its limits alone say how many pods it has, and allow none because its pods ask for nothing of them; empty otherwise.
+    pub unlimited: String,
 }
 
 impl Buffer {
@@ -129,11 +135,35 @@ fn understated(spec: &PodSpec) -> String {
     if names.is_empty() {
         return String::new();
     }
-    let names: Vec<&str> = names.into_iter().collect();
     format!(
         "no room is kept for {}, which the template of its pods has in resources.limits alone: write it into resources.requests as well",
-        names.join(", ")
+        named(&names)
     )
+}
+
+/// That a buffer has no pods because its limits alone say how many, and are of nothing that its pods ask for; empty otherwise.
+fn unlimited(buffer: &CapacityBuffer, source: &MeasuredSource<'_>) -> String {
+    let names: BTreeSet<&str> = buffer.spec.limits.iter().map(|(name, _)| name).collect();
+    if names.is_empty() || wanted(buffer, source).is_some() || allowed(buffer, source).is_some() {
+        return String::new();
+    }
+    format!(
+        "it has no pods, for the template requests nothing of what spec.limits has ({}): give spec.replicas, or a limit on a resource that \
+         the template has in resources.requests",
+        named(&names)
+    )
+}
+
+/// The first of these names, and how many more there are.
+fn named(names: &BTreeSet<&str>) -> String {
+    let first: Vec<String> = names.iter().take(NAMED_MAX).map(|name| shown(name)).collect();
+    let more = if names.len() > NAMED_MAX { format!(" and {} more", names.len() - NAMED_MAX) } else { String::new() };
+    format!("{}{more}", first.join(", "))
+}
+
+/// A text of the user's, or its beginning.
+fn shown(text: &str) -> String {
+    text.char_indices().nth(SHOWN_MAX).map_or_else(|| text.to_owned(), |(end, _)| format!("{}...", &text[..end]))
 }
 
 /// Keeps the pods of all buffers of a cluster within the limit. Namespaces share it evenly, and so do the buffers within a namespace: one
@@ -222,12 +252,12 @@ pub fn source_of(buffer: &CapacityBuffer) -> Result<(PodSourceKind, &str), Unres
         return Err(Unresolved::failed("name the pods' shape: spec.podTemplateRef or spec.scalableRef"));
     };
     if !matches!(scalable.api_group.as_str(), "" | "apps") {
-        let group = &scalable.api_group;
+        let group = shown(&scalable.api_group);
         return Err(Unresolved::failed(format!("spec.scalableRef.apiGroup {group:?} is not supported: use apps")));
     }
     let kinds = [PodSourceKind::Deployment, PodSourceKind::StatefulSet, PodSourceKind::ReplicaSet];
     let Some(kind) = kinds.into_iter().find(|kind| kind.as_str() == scalable.kind) else {
-        let kind = &scalable.kind;
+        let kind = shown(&scalable.kind);
         return Err(Unresolved::failed(format!(
             "spec.scalableRef.kind {kind:?} is not supported: use Deployment, StatefulSet or ReplicaSet"
         )));
@@ -266,7 +296,8 @@ fn resolve_within(buffer: &CapacityBuffer, source: Result<&MeasuredSource<'_>, &
         Err(unresolved) => {
             let list = &mut object.status.conditions;
             conditions::set(list, conditions::READY_FOR_PROVISIONING, ConditionStatus::False, unresolved.reason, &unresolved.message, now);
-            return Buffer { object, pods: Vec::new(), asked_for: 0, weight: 1, shortfall: String::new(), understated: String::new() };
+            let (shortfall, understated, unlimited) = Default::default();
+            return Buffer { object, pods: Vec::new(), asked_for: 0, weight: 1, shortfall, understated, unlimited };
         }
     };
     let (asked_for, weight) = (replicas(buffer, source), source.weight);
@@ -278,9 +309,12 @@ fn resolve_within(buffer: &CapacityBuffer, source: Result<&MeasuredSource<'_>, &
     status.pod_template_ref = template.map(|template| BufferReference { name: template.name.clone(), ..BufferReference::default() });
     status.pod_template_generation = template.and(source.source.generation);
     let understated = if kept == 0 { String::new() } else { source.understated.clone() };
-    conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", &understated, now);
+    let unlimited = unlimited(buffer, source);
+    // Of these, one at most has a text.
+    let note = if kept == 0 { &unlimited } else { &understated };
+    conditions::set(&mut status.conditions, conditions::READY_FOR_PROVISIONING, ConditionStatus::True, "Resolved", note, now);
     let pods = virtual_pods(&object, &source.source.template);
-    let mut resolved = Buffer { object, pods, asked_for, weight, shortfall: String::new(), understated };
+    let mut resolved = Buffer { object, pods, asked_for, weight, shortfall: String::new(), understated, unlimited };
     if kept < asked_for.min(REPLICAS_MAX) {
         resolved.falls_short(&beyond_share(weight), now);
     } else if kept < asked_for {
@@ -305,25 +339,32 @@ fn weight(template: &PodTemplate) -> usize {
 /// Number of virtual pods: the larger of `replicas` and the percentage, at most what the limits allow; or what the
 /// limits allow if nothing else is given.
 fn replicas(buffer: &CapacityBuffer, source: &MeasuredSource<'_>) -> i64 {
-    let spec = &buffer.spec;
-    let number = spec.replicas.map(i64::from);
-    let share = spec.percentage.filter(|_| spec.scalable_ref.is_some()).map(|percent| {
-        let (percent, of) = (i64::from(percent.max(0)), i64::from(source.source.replicas.max(0)));
-        (percent * of + 99) / 100
-    });
-    let wanted = number.max(share);
-    let each = |(name, amount): (&str, whittle_units::Quantity)| {
-        let request = source.requests.get(name).milli();
-        (request > 0).then(|| amount.milli().max(0) / request)
-    };
-    let limit = spec.limits.iter().filter_map(each).min();
-    let count = match (wanted, limit) {
+    let count = match (wanted(buffer, source), allowed(buffer, source)) {
         (Some(wanted), Some(limit)) => wanted.min(limit),
         (Some(wanted), None) => wanted,
         (None, Some(limit)) => limit,
         (None, None) => 0,
     };
     count.max(0)
+}
+
+/// The larger of `replicas` and the percentage; `None` if neither is given.
+fn wanted(buffer: &CapacityBuffer, source: &MeasuredSource<'_>) -> Option<i64> {
+    let spec = &buffer.spec;
+    let share = spec.percentage.filter(|_| spec.scalable_ref.is_some()).map(|percent| {
+        let (percent, of) = (i64::from(percent.max(0)), i64::from(source.source.replicas.max(0)));
+        (percent * of + 99) / 100
+    });
+    spec.replicas.map(i64::from).max(share)
+}
+
+/// What the limits allow; `None` if they are of nothing that the pods ask for.
+fn allowed(buffer: &CapacityBuffer, source: &MeasuredSource<'_>) -> Option<i64> {
+    let each = |(name, amount): (&str, whittle_units::Quantity)| {
+        let request = source.requests.get(name).milli();
+        (request > 0).then(|| amount.milli().max(0) / request)
+    };
+    buffer.spec.limits.iter().filter_map(each).min()
 }
 
 /// Where a pass placed the pods of one buffer.

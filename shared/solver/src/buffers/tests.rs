@@ -98,6 +98,49 @@ fn resources_that_a_template_has_as_limits_alone_are_named_in_the_status() {
     assert!(told.starts_with("no room is kept for memory, which"), "{told}: its requests of CPUs are those of its containers");
 }
 
+/// The message of `ReadyForProvisioning` of a buffer with this spec, which is ready and empty.
+fn told_of_empty(spec: Value) -> String {
+    let resolved = resolve(&buffer(spec), Ok(&source(1)), now());
+    assert_eq!((ready(&resolved), resolved.pods.len()), ((ConditionStatus::True, "Resolved"), 0));
+    let condition = conditions::find(&resolved.object.status.conditions, conditions::READY_FOR_PROVISIONING).unwrap();
+    assert_eq!(condition.message, resolved.unlimited);
+    condition.message.clone()
+}
+
+#[test]
+fn a_buffer_whose_limits_alone_are_of_nothing_that_its_pods_request_says_so() {
+    let template = json!({"name": "web"});
+    let told = told_of_empty(json!({"podTemplateRef": template, "limits": {"nvidia.com/gpu": "9", "ephemeral-storage": "1Gi"}}));
+    let expected = "it has no pods, for the template requests nothing of what spec.limits has (ephemeral-storage, nvidia.com/gpu): give \
+                    spec.replicas, or a limit on a resource that the template has in resources.requests";
+    assert_eq!(told, expected);
+    // Of these it is known why.
+    assert_eq!(told_of_empty(json!({"podTemplateRef": template, "replicas": 0, "limits": {"nvidia.com/gpu": "9"}})), "");
+    assert_eq!(told_of_empty(json!({"podTemplateRef": template, "limits": {"nvidia.com/gpu": "9", "cpu": "1"}})), "");
+    assert_eq!(told_of_empty(json!({"podTemplateRef": template})), "");
+}
+
+/// An API server refuses a status with a message of more than 32,768 characters, and nobody would be told anything.
+#[test]
+fn a_message_names_ten_resources_and_repeats_no_long_text() {
+    let names = |prefix: &str| -> serde_json::Map<String, Value> { (0..25).map(|n| (format!("{prefix}{n:02}"), json!("1"))).collect() };
+    let told = told_of_empty(json!({"podTemplateRef": {"name": "web"}, "limits": names("a.b/r")}));
+    let ten = "a.b/r00, a.b/r01, a.b/r02, a.b/r03, a.b/r04, a.b/r05, a.b/r06, a.b/r07, a.b/r08, a.b/r09 and 15 more";
+    assert!(told.contains(&format!("({ten})")), "{told}");
+    let limited = told_of(2, json!({"containers": [{"name": "c", "resources": {"limits": names("a.b/r")}}]}));
+    assert!(limited.starts_with(&format!("no room is kept for {ten}, which")), "{limited}");
+    let long = "x".repeat(70_000);
+    let told = told_of_empty(json!({"podTemplateRef": {"name": "web"}, "limits": names(&long)}));
+    let of_name = Unresolved::missing(PodSourceKind::PodTemplate, &long).message;
+    let unsupported = |kind: &str, group: &str| {
+        let buffer = buffer(json!({"scalableRef": {"kind": kind, "name": "web", "apiGroup": group}, "replicas": 1}));
+        source_of(&buffer).unwrap_err().message
+    };
+    for message in [told, of_name, unsupported(&long, "apps"), unsupported("Deployment", &long)] {
+        assert!(message.len() < 4_000 && message.contains(&format!("{}...", "x".repeat(317))), "{message}");
+    }
+}
+
 /// The condition Provisioning of a buffer with fewer pods than it asks for.
 fn reduced(message: &str) -> Option<(ConditionStatus, String, String)> {
     Some((ConditionStatus::False, "ReplicasReduced".to_owned(), message.to_owned()))
