@@ -88,7 +88,7 @@ impl WorkloadReader for Timed {
         kind: PodSourceKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<PodSource>, ClusterError> {
+    ) -> Result<Option<Result<PodSource, String>>, ClusterError> {
         self.clusters.pod_source(cluster, kind, namespace, name).await
     }
 }

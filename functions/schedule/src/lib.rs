@@ -27,7 +27,7 @@ use whittle_ports::{
     Queues, RecordRemoval, Records, RegionStore, Report, Scope, Settings, StatusWriter, WorkloadReader, acquire_lease, concurrently,
     lease_held_report, note_health, publish_event, record_decisions, release_lease, rights, write_planned_mirror,
 };
-use whittle_snapshot::{Snapshot, claim_of, load_for_pods};
+use whittle_snapshot::{Snapshot, Unanswered, claim_of, load_for_pods};
 use whittle_solver::Memory;
 use whittle_units::{ClusterName, SignedDuration};
 
@@ -119,6 +119,7 @@ impl<P: Rights> Run<'_, P> {
         set_aside::over_quota(&mut plan, &snapshot, &mut report);
         write::gauges(&mut report, &plan, self.ports.clock().now().duration_since(begun));
         write::longest_wait(&mut report, &snapshot, &plan);
+        self.report_unanswered(&snapshot, &mut report);
         let created = if self.settings.is_shadow() {
             self.record_shadow_plan(&snapshot, &plan, &mut report).await;
             Vec::new()
@@ -174,6 +175,14 @@ impl<P: Rights> Run<'_, P> {
         }
         if let Err(error) = self.ports.queues().send_now(Doorbell::Consolidate { cluster: self.cluster.clone() }).await {
             tracing::warn!(%error, "consolidate could not be rung for objects that cannot be read");
+        }
+    }
+
+    /// Reports buffers about which nothing is known in this run.
+    fn report_unanswered(&self, snapshot: &Snapshot, report: &mut Report) {
+        if let Some(Unanswered { buffers, why }) = &snapshot.buffers.unanswered {
+            tracing::warn!(cluster = %self.cluster, buffers, error = %why, "the API server does not answer for capacity buffers");
+            report.count("buffers_unanswered");
         }
     }
 

@@ -1,5 +1,6 @@
 mod awaited;
 mod awaited_launches;
+mod buffers;
 mod expected;
 mod held;
 mod lost_machines;

@@ -173,7 +173,14 @@ pub(crate) fn expected(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<String, Exp
     let nominated = plan.placements.iter().filter(|placement| real(&placement.pods));
     let nominated = nominated.filter_map(|placement| Some((key(&placement.node)?, span(&placement.pods))));
     let buffered = buffers::virtual_pods_by_machine(plan, &snapshot.buffers.list);
-    let buffered = buffered.iter().filter_map(|(name, count)| Some((key(name)?, *count))).collect();
+    let mut buffered: BTreeMap<String, u32> = buffered.iter().filter_map(|(name, count)| Some((key(name)?, *count))).collect();
+    if snapshot.buffers.unanswered.is_some() {
+        // Room is not given up because the API server does not answer for its buffer.
+        for (machine, was) in &snapshot.expected {
+            let count = buffered.entry(machine.clone()).or_default();
+            *count = was.buffer_pods.max(*count);
+        }
+    }
     expected_after(&snapshot.expected, &nominated.collect(), &buffered, snapshot.now)
 }
 

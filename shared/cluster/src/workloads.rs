@@ -83,23 +83,23 @@ fn selector_of<S, K>(object: SelectorOnly<S, K>) -> (String, Option<S>) {
 }
 
 impl<A: ClusterAccess> Clusters<A> {
+    /// The object of this name, if there is one; what is wrong with it if it cannot be read.
     async fn one<K: Kind + DeserializeOwned + Send>(
         &self,
         cluster: &ClusterName,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<K>, ClusterError> {
+    ) -> Result<Option<Result<K, String>>, ClusterError> {
         if !path::is_name(name) {
             return Ok(None);
         }
-        let what = format!("{} {namespace}/{name}", K::KIND);
         let object: Value = match self.send(cluster, &ApiRequest::get(path::object::<K>(namespace, name))).await {
             Ok(object) => object,
             Err(failed) if failed.class() == Some(Class::NotFound) => return Ok(None),
-            Err(failed) => return Err(failed.into_error(cluster, &what)),
+            Err(failed) => return Err(failed.into_error(cluster, &format!("{} {namespace}/{name}", K::KIND))),
         };
         // An API server that answers with what we cannot read is there, and others need not wait for it.
-        Unreadable::read(&object).map(Some).map_err(|odd| ClusterError::Invalid { what, message: odd.remedy() })
+        Ok(Some(Unreadable::read(&object).map_err(|odd| odd.remedy())))
     }
 }
 
@@ -122,17 +122,22 @@ impl<A: ClusterAccess> WorkloadReader for Clusters<A> {
         kind: PodSourceKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<PodSource>, ClusterError> {
+    ) -> Result<Option<Result<PodSource, String>>, ClusterError> {
         Ok(match kind {
-            PodSourceKind::PodTemplate => self.one::<StoredPodTemplate>(cluster, namespace, name).await?.map(PodSource::of_template),
+            PodSourceKind::PodTemplate => {
+                self.one::<StoredPodTemplate>(cluster, namespace, name).await?.map(|read| read.map(PodSource::of_template))
+            }
             PodSourceKind::Deployment => {
-                self.one::<Deployment>(cluster, namespace, name).await?.map(|o| PodSource::of_workload(&o.metadata, o.spec))
+                let found = self.one::<Deployment>(cluster, namespace, name).await?;
+                found.map(|read| read.map(|o| PodSource::of_workload(&o.metadata, o.spec)))
             }
             PodSourceKind::ReplicaSet => {
-                self.one::<ReplicaSet>(cluster, namespace, name).await?.map(|o| PodSource::of_workload(&o.metadata, o.spec))
+                let found = self.one::<ReplicaSet>(cluster, namespace, name).await?;
+                found.map(|read| read.map(|o| PodSource::of_workload(&o.metadata, o.spec)))
             }
             PodSourceKind::StatefulSet => {
-                self.one::<StatefulSet>(cluster, namespace, name).await?.map(|o| PodSource::of_workload(&o.metadata, o.spec))
+                let found = self.one::<StatefulSet>(cluster, namespace, name).await?;
+                found.map(|read| read.map(|o| PodSource::of_workload(&o.metadata, o.spec)))
             }
         })
     }

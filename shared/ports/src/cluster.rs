@@ -149,14 +149,15 @@ pub trait ClusterReader: Sync {
 pub trait WorkloadReader: Sync {
     /// Selectors of all Services, ReplicaSets, StatefulSets and ReplicationControllers.
     fn selectors(&self, cluster: &ClusterName) -> impl Answer<Workloads, ClusterError>;
-    /// The object that defines the pods of a capacity buffer; `None` if there is no such object.
+    /// The object that defines the pods of a capacity buffer; `None` if there is no such object, and what is wrong with it if it cannot
+    /// be read. An error is not about this object alone.
     fn pod_source(
         &self,
         cluster: &ClusterName,
         kind: PodSourceKind,
         namespace: &str,
         name: &str,
-    ) -> impl Answer<Option<PodSource>, ClusterError>;
+    ) -> impl Answer<Option<Result<PodSource, String>>, ClusterError>;
 }
 
 /// Writes NodeClaim mirrors.

@@ -33,7 +33,7 @@ mod planned_tests;
 #[cfg(test)]
 mod reservations_tests;
 
-pub use buffers::Buffers;
+pub use buffers::{Buffers, Unanswered};
 pub use catalog::{ClassParts, EVERY, TypeInputs, every_type, unavailable};
 pub use inflight::{nominate_chosen, with_chosen_nodes};
 pub use name_clashes::rename_provisioners;
@@ -323,29 +323,30 @@ pub async fn load<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: C
     settings: &Settings,
     cluster: &ClusterName,
 ) -> Result<Snapshot, HandleError> {
-    load_all(ports, settings, cluster, Waits::Long).await
+    load_all(ports, settings, cluster, Purpose::Nodes).await
 }
 
 /// The same to plan for pods that wait for a machine. For them, an offering that EC2 could not deliver is tried again after three minutes,
-/// however often that has failed. Replacements of nodes that serve wait for longer after each failure (ADR 0073).
+/// however often that has failed. Replacements of nodes that serve wait for longer after each failure (ADR 0073). Buffers for which the API
+/// server does not answer are left out (ADR 0020).
 pub async fn load_for_pods<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
 ) -> Result<Snapshot, HandleError> {
-    load_all(ports, settings, cluster, Waits::OfPods).await
+    load_all(ports, settings, cluster, Purpose::Pods).await
 }
 
 async fn load_all<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: ClusterReader + WorkloadReader>>(
     ports: P,
     settings: &Settings,
     cluster: &ClusterName,
-    waits: Waits,
+    purpose: Purpose,
 ) -> Result<Snapshot, HandleError> {
     // Claims first: only the lease holder creates new ones, and one that changes phase meanwhile counts as capacity either way.
     let listing = ports.store().listing(cluster).await?;
     let read = ports.cluster().read(cluster, Scope::All, None).await?;
-    joined(ports, settings, cluster, (listing, read), waits).await
+    joined(ports, settings, cluster, (listing, read), purpose).await
 }
 
 /// The same as [`load`], with the Nodes of an earlier look; `None` if there are none that may be used. A run may conclude from it that
@@ -357,16 +358,18 @@ pub async fn load_kept<P: Ports<Store: ClaimStore + Records + RegionStore, Clust
 ) -> Result<Option<Snapshot>, HandleError> {
     let Some(read) = ports.cluster().read_kept(cluster, Scope::All).await? else { return Ok(None) };
     let listing = ports.store().listing(cluster).await?;
-    joined(ports, settings, cluster, (listing, read), Waits::Long).await.map(Some)
+    joined(ports, settings, cluster, (listing, read), Purpose::Nodes).await.map(Some)
 }
 
-/// For how long an offering that EC2 could not deliver is not tried again.
+/// What a snapshot is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
-    /// As long as after the first failure.
-    OfPods,
-    /// Longer after each failure.
-    Long,
+enum Purpose {
+    /// To plan for pods that wait. An offering that EC2 could not deliver is not tried again for as long as after the first failure, and
+    /// buffers for which the API server does not answer are left out: no pod waits for their sake.
+    Pods,
+    /// To decide about nodes. Such an offering is left aside for longer after each failure, and without such buffers nothing is decided:
+    /// the room on nodes that is kept for them would not be seen.
+    Nodes,
 }
 
 /// What was read of claims and objects, with everything else that a decision needs.
@@ -375,7 +378,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
     settings: &Settings,
     cluster: &ClusterName,
     (Listing { claims, unreadable: hidden }, mut read): (Listing, ClusterObjects),
-    waits: Waits,
+    purpose: Purpose,
 ) -> Result<Snapshot, HandleError> {
     let (store, spread) = (ports.store(), !settings.scheduling.default_spread.is_empty());
     // None of them depends on another.
@@ -383,7 +386,7 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
         store.read::<Uninstall>(cluster, Uninstall::NAME).err_into::<HandleError>(),
         store.read_all::<NodeClassRecord>(cluster).err_into::<HandleError>(),
         shifted_zones(ports, settings, cluster),
-        Offers::read(ports, cluster, waits),
+        Offers::read(ports, cluster, purpose),
         store.read_all::<ExpectedPage>(cluster).err_into::<HandleError>(),
         async { Ok::<_, HandleError>(if spread { ports.cluster().selectors(cluster).await? } else { Workloads::default() }) },
     )?;
@@ -409,15 +412,17 @@ async fn joined<P: Ports<Store: ClaimStore + Records + RegionStore, Cluster: Clu
         let conditions: Vec<_> = read.node_pools.iter().map(|pool| pool_status(pool, facts, now).status.conditions).collect();
         read.node_pools.iter_mut().zip(conditions).for_each(|(pool, conditions)| pool.status.conditions = conditions);
     }
-    let (unclaimed, buffers) =
-        try_join!(unclaimed(ports, cluster, (&claims, &hidden), &read), buffers::read(ports, cluster, &read.capacity_buffers))?;
+    let (unclaimed, (buffers, unanswered)) =
+        try_join!(unclaimed(ports, cluster, (&claims, &hidden), &read), buffers::read(ports, cluster, &read.capacity_buffers, purpose))?;
     let now = ports.clock().now();
     let stock_outs = offers.stock_outs.clone();
     let catalog = offers.types(settings, (&read, &classes, &claims), shifted.clone(), now)?;
     let decided_on = Snapshot::of(now, read, claims, classes, catalog).hiding(hidden);
     let snapshot = Snapshot { unclaimed, shifted, stock_outs, uninstalling, ..decided_on };
     let expected = ExpectedPage::joined(expected.into_iter().map(|page| page.value));
-    Ok(snapshot.expecting(expected).with_buffers(buffers).with_workloads(workloads))
+    let mut snapshot = snapshot.expecting(expected).with_buffers(buffers).with_workloads(workloads);
+    snapshot.buffers.unanswered = unanswered;
+    Ok(snapshot)
 }
 
 /// The instance types that each pool can launch for pods now. Types, prices and stock-outs are read; the other facts are given.
@@ -430,7 +435,7 @@ pub async fn instance_types<P: Ports<Store: RecordReader + RegionStore>>(
     read: (&ClusterObjects, &[NodeClassRecord], &[Stored<Claim>]),
     shifted: ShiftedZones,
 ) -> Result<BTreeMap<String, Arc<InstanceTypes>>, HandleError> {
-    Offers::read(ports, cluster, Waits::OfPods).await?.types(settings, read, shifted, ports.clock().now())
+    Offers::read(ports, cluster, Purpose::Pods).await?.types(settings, read, shifted, ports.clock().now())
 }
 
 /// What the table knows of a region's types and prices, of what EC2 could not deliver there, and of the memory of a cluster's nodes.
@@ -441,12 +446,16 @@ struct Offers {
 }
 
 impl Offers {
-    async fn read<P: Ports<Store: RecordReader + RegionStore>>(ports: P, cluster: &ClusterName, waits: Waits) -> Result<Self, HandleError> {
+    async fn read<P: Ports<Store: RecordReader + RegionStore>>(
+        ports: P,
+        cluster: &ClusterName,
+        purpose: Purpose,
+    ) -> Result<Self, HandleError> {
         let store = ports.store();
         let (stock_outs, catalog, measured) =
             try_join!(store.stock_outs(ports.clock().now()), store.catalog(), store.read_all::<MeasuredMemory>(cluster))?;
         let measured = measured.into_iter().map(|stored| stored.value).collect();
-        let stock_outs = if waits == Waits::OfPods { stock_outs.iter().map(StockOut::for_pods).collect() } else { stock_outs };
+        let stock_outs = if purpose == Purpose::Pods { stock_outs.iter().map(StockOut::for_pods).collect() } else { stock_outs };
         Ok(Self { stock_outs, catalog: catalog.map(|stored| stored.value), measured })
     }
 

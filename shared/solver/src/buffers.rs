@@ -49,6 +49,14 @@ impl Unresolved {
         let reason = if kind == PodSourceKind::PodTemplate { "PodTemplateNotFound" } else { "ScalableRefNotFound" };
         Self { reason, message: format!("there is no {} {:?} in the buffer's namespace", kind.as_str(), shown(name)) }
     }
+    /// The API server has refused another object of this kind in the same run, and was not asked for this one.
+    #[must_use]
+    pub fn refused(kind: PodSourceKind) -> Self {
+        Self::failed(format!(
+            "the API server refuses to show a {}, so that this one was not asked for: is infra/cluster/rbac.yaml of this release applied?",
+            kind.as_str()
+        ))
+    }
     /// The object is beyond the limit.
     #[must_use]
     pub fn beyond_limit() -> Self {

@@ -19,6 +19,15 @@ pub trait Interceptor: Sync {
         let _ = (cluster, scope);
         std::future::ready(Ok(()))
     }
+    /// Before the object that defines the pods of a capacity buffer is read.
+    ///
+    /// # Errors
+    ///
+    /// What the API server is to answer.
+    fn pod_source(&self, kind: PodSourceKind, namespace: &str, name: &str) -> Result<(), ClusterError> {
+        let _ = (kind, namespace, name);
+        Ok(())
+    }
     /// Before a Node is changed.
     ///
     /// # Errors
@@ -121,7 +130,8 @@ impl<I: Interceptor> WorkloadReader for InterceptedApiServer<'_, I> {
         kind: PodSourceKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<PodSource>, ClusterError> {
+    ) -> Result<Option<Result<PodSource, String>>, ClusterError> {
+        self.interceptor.pod_source(kind, namespace, name)?;
         self.ports.pod_source(cluster, kind, namespace, name).await
     }
 }

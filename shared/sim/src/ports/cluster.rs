@@ -206,8 +206,8 @@ impl WorkloadReader for SimPorts {
         kind: PodSourceKind,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<PodSource>, ClusterError> {
-        self.ask(cluster, "a pod template", |world| Ok(world.cluster.pod_source(kind, &format!("{namespace}/{name}")))).await
+    ) -> Result<Option<Result<PodSource, String>>, ClusterError> {
+        self.ask(cluster, "a pod template", |world| Ok(world.cluster.pod_source(kind, &format!("{namespace}/{name}")).map(Ok))).await
     }
 }
 

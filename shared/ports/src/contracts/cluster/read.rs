@@ -148,7 +148,7 @@ pub async fn workload_reader(place: &impl ClusterPlace, reader: &(impl ClusterRe
     assert!(owned >= 2, "the ReplicaSet and the StatefulSet: {:?}", selectors.owners);
     for kind in [PodSourceKind::PodTemplate, PodSourceKind::Deployment, PodSourceKind::ReplicaSet, PodSourceKind::StatefulSet] {
         let found = async |namespace, name: &str| reader.pod_source(place.cluster(), kind, namespace, name).await.expect("it answers");
-        let source = found("default", &name).await.unwrap_or_else(|| panic!("{kind:?} exists"));
+        let source = found("default", &name).await.unwrap_or_else(|| panic!("{kind:?} exists")).expect("it can be read");
         assert_eq!(source.template.spec.containers[0].name, name, "{kind:?}");
         assert!(found("default", "absent").await.is_none() && found("absent", &name).await.is_none(), "{kind:?}");
         for text in ["not a name", "../default", "a?b"] {
