@@ -76,21 +76,40 @@ pub(crate) fn changed_overlays(snapshot: &Snapshot) -> Vec<(&NodeOverlay, NodeOv
 }
 
 /// Buffers whose status does not reflect this run yet, as many as one run writes: the first of each namespace, then the second, and so on.
-/// Those that are left are among the first of a later run. Pure.
+/// Which namespace and which of its buffers is the first is another one each second: where more than that change in every run, each has its
+/// turn. Pure.
 pub(crate) fn changed_buffers(snapshot: &Snapshot, plan: &Plan) -> Vec<CapacityBuffer> {
     let updated = buffers::updated_statuses(&snapshot.buffers.list, plan, &snapshot.buffers.on_the_way, snapshot.now);
     let read = snapshot.read.capacity_buffers.iter();
     let known: BTreeMap<&str, &CapacityBuffer> = read.map(|buffer| (buffer.metadata.uid.as_str(), buffer)).collect();
     let is_changed = |buffer: &CapacityBuffer| known.get(buffer.metadata.uid.as_str()).is_none_or(|known| known.status != buffer.status);
-    let mut before: BTreeMap<String, usize> = BTreeMap::new();
-    let mut changed: Vec<(usize, CapacityBuffer)> = Vec::new();
-    for buffer in updated.into_iter().filter(is_changed) {
-        let place = before.entry(buffer.metadata.namespace.clone()).or_default();
-        changed.push((*place, buffer));
-        *place += 1;
+    let mut by_namespace: BTreeMap<String, Vec<CapacityBuffer>> = BTreeMap::new();
+    for buffer in updated {
+        by_namespace.entry(buffer.metadata.namespace.clone()).or_default().push(buffer);
     }
-    changed.sort_by_key(|(place, _)| *place);
-    changed.into_iter().map(|(_, buffer)| buffer).take(BUFFERS_TOLD_MAX).collect()
+    let namespaces = by_namespace.len();
+    let first = first_of(namespaces, OF_NAMESPACES, snapshot.now);
+    let mut changed: Vec<(usize, usize, CapacityBuffer)> = Vec::new();
+    for (at, mut of_namespace) in by_namespace.into_values().enumerate() {
+        let turn = (at + namespaces - first) % namespaces;
+        // Of all of them: which others have changed makes no difference to whose turn it is.
+        let first = first_of(of_namespace.len(), OF_BUFFERS, snapshot.now);
+        of_namespace.rotate_left(first);
+        changed.extend(of_namespace.into_iter().filter(is_changed).enumerate().map(|(place, buffer)| (place, turn, buffer)));
+    }
+    changed.sort_by_key(|(place, turn, _)| (*place, *turn));
+    changed.into_iter().map(|(.., buffer)| buffer).take(BUFFERS_TOLD_MAX).collect()
+}
+
+/// 2^64 by the fractions of the golden ratio and of the square root of two. Multiples of either are spread evenly, whatever the interval of
+/// the runs, and those of one independently of those of the other: each buffer of each namespace has its turn.
+pub(crate) const OF_BUFFERS: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(crate) const OF_NAMESPACES: u64 = 0x6a09_e667_f3bc_c908;
+
+/// Which of so many is the first now. Pure.
+pub(crate) fn first_of(count: usize, stride: u64, now: Timestamp) -> usize {
+    let share = u128::from(now.as_second().unsigned_abs().wrapping_mul(stride));
+    usize::try_from((share * count as u128) >> u64::BITS).unwrap_or_default()
 }
 
 fn record_buffer(report: &mut Report, buffer: &CapacityBuffer, now: Timestamp) {

@@ -2,15 +2,17 @@
 
 use super::over_sim::world;
 use super::pod;
+use crate::status_writes::{OF_BUFFERS, OF_NAMESPACES, first_of};
 use futures::executor::block_on;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use whittle_api::k8s::{PodSourceKind, PodTemplate, StoredPodTemplate};
 use whittle_api::karpenter::{BufferReference, CapacityBuffer};
 use whittle_api::{ObjectMeta, conditions};
 use whittle_claims::{Expectation, ExpectedPage, Revision};
 use whittle_ports::{ClusterError, HandleError, RecordReader, Records, Report, Settings};
-use whittle_testkit::{InterceptedApiServer, Interceptor, TestWorld, key};
-use whittle_units::ClusterName;
+use whittle_testkit::{InterceptedApiServer, Interceptor, TestWorld, at, key};
+use whittle_units::{ClusterName, SignedDuration};
 
 /// What an API server says instead of an answer.
 type Failure = fn(PodSourceKind, &str) -> Option<ClusterError>;
@@ -184,4 +186,66 @@ fn an_api_server_that_refuses_templates_is_still_asked_for_workloads() {
     let server = InterceptedApiServer { ports: &ports, interceptor: &refusing };
     let of_nodes = block_on(whittle_snapshot::load(server.adapters(), &Settings::default(), &cluster())).unwrap();
     assert!(of_nodes.buffers.list.len() == 41 && of_nodes.buffers.pods.is_empty());
+}
+
+/// Buffers without a template, by their keys: so many in each of these namespaces.
+fn unresolved(world: &TestWorld, namespaces: &[(String, usize)]) -> Vec<String> {
+    let create = |namespace: &str, number: usize| {
+        let metadata = ObjectMeta::namespaced(namespace, format!("b{number:03}"));
+        let key = metadata.key();
+        world.create(CapacityBuffer { metadata, ..CapacityBuffer::default() });
+        key
+    };
+    namespaces.iter().flat_map(|(namespace, count)| (0..*count).map(move |number| create(namespace, number))).collect()
+}
+
+fn is_told(world: &TestWorld, key: &str) -> bool {
+    !world.get::<CapacityBuffer>(key).unwrap().status.conditions.is_empty()
+}
+
+/// Each status is a request, and a run with thousands of them would not end in its time.
+#[test]
+fn a_run_tells_some_of_many_buffers_and_of_every_namespace() {
+    let world = world();
+    let keys = unresolved(&world, &[("many".to_owned(), 250), ("one".to_owned(), 1)]);
+    let templates = Templates::failing(|_, _| None);
+    assert_eq!(run(&world, &templates).counted("buffers_told"), 200);
+    assert!(is_told(&world, "one/b000"));
+    assert_eq!(run(&world, &templates).counted("buffers_told"), 51, "the others");
+    assert!(keys.iter().all(|key| is_told(&world, key)));
+}
+
+/// Whether all buffers in these namespaces are told within so many ticks, if each of them has to be told again in every run.
+fn are_all_told_within(ticks: usize, namespaces: &[(String, usize)]) -> bool {
+    let mut world = world();
+    let keys = unresolved(&world, namespaces);
+    let templates = Templates::failing(|_, _| None);
+    let mut told: BTreeSet<&String> = BTreeSet::new();
+    for _ in 0..ticks {
+        assert_eq!(run(&world, &templates).counted("buffers_told"), 200, "as many as a run may");
+        for key in keys.iter().filter(|key| is_told(&world, key)) {
+            told.insert(key);
+            world.change::<CapacityBuffer>(key, |buffer| buffer.status = CapacityBuffer::default().status);
+        }
+        world.run_for(SignedDuration::from_mins(1));
+    }
+    told.len() == keys.len()
+}
+
+#[test]
+fn where_every_status_changes_in_every_run_each_buffer_has_its_turn() {
+    assert!(are_all_told_within(15, &[("many".to_owned(), 500)]), "in one namespace");
+    let namespaces: Vec<(String, usize)> = (0..450).map(|number| (format!("n{number:03}"), 1)).collect();
+    assert!(are_all_told_within(15, &namespaces), "in more namespaces than there are statuses in a run");
+}
+
+/// Otherwise some buffers would only be the first of their namespace when others have their turn.
+#[test]
+fn each_buffer_of_a_namespace_is_the_first_when_its_namespace_is() {
+    for interval in [1, 5, 55, 60, 300] {
+        let times = (0..500).map(|run| at(run * interval));
+        let turns: BTreeSet<(usize, usize)> = times.map(|now| (first_of(7, OF_NAMESPACES, now), first_of(7, OF_BUFFERS, now))).collect();
+        assert_eq!(turns.len(), 49, "every {interval} s");
+    }
+    assert_eq!([0, 1].map(|count| first_of(count, OF_BUFFERS, at(1))), [0, 0]);
 }

@@ -138,22 +138,6 @@ fn unreadable_objects_of_a_cluster_without_claims_ring_for_whoever_tells_of_them
     assert!(!rings(&with_claim), "ticks ring there");
 }
 
-/// Each status is a request, and a run with thousands of them would not end in its time.
-#[test]
-fn a_run_tells_some_of_many_buffers_and_of_every_namespace() {
-    let world = world();
-    let create = |namespace: &str, name: &str| {
-        world.create(CapacityBuffer { metadata: ObjectMeta::namespaced(namespace, name), ..CapacityBuffer::default() });
-    };
-    (0..250).for_each(|number| create("many", &format!("b{number:03}")));
-    create("one", "spare");
-    let is_told = |key: &str| !world.get::<CapacityBuffer>(key).unwrap().status.conditions.is_empty();
-    assert_eq!(run(&world).counted("buffers_told"), 200);
-    assert_eq!(["one/spare", "many/b198", "many/b199"].map(is_told), [true, true, false]);
-    assert_eq!(run(&world).counted("buffers_told"), 51, "the others");
-    assert!(is_told("many/b249"));
-}
-
 fn deleted() -> Deletion {
     Deletion::without_deadline(DeletionReason::Underutilized, at(-500), "")
 }
